@@ -1,0 +1,137 @@
+"""The command line: rsd-planner COMMAND. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+
+def _drive(arguments: argparse.Namespace) -> int:
+    from rsd_planner.ros.bringup import planner_nodes, process_environment
+    from rsd_planner.ros.processes import Processes
+
+    nodes = planner_nodes(
+        arguments.params_file, arguments.model, arguments.use_sim_time, arguments.namespace, arguments.log_level
+    )
+    with Processes(process_environment()) as processes:
+        for node in nodes:
+            processes.start(node.name, node.command())
+        try:
+            while not (ended := processes.ended()):
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            return 0
+    name, code = next(iter(ended.items()))
+    print(f"{name} ended with exit code {code}; the others were stopped", file=sys.stderr)
+    return code or 1
+
+
+def _model_info(arguments: argparse.Namespace) -> int:
+    from rsd_planner.vla.checkpoint import Checkpoint
+
+    checkpoint = Checkpoint.open(arguments.directory)
+    checkpoint.check()
+    print(checkpoint.describe())
+    return 0
+
+
+def _bag_make(arguments: argparse.Namespace) -> int:
+    from rsd_planner.evaluation.bags import write_sample_bag
+
+    count = write_sample_bag(
+        arguments.odometry,
+        arguments.pictures,
+        arguments.out,
+        cameras=arguments.cameras,
+        storage=arguments.storage,
+        transport=arguments.transport,
+        seconds=arguments.seconds,
+        size=tuple(arguments.size) if arguments.size else None,
+        progress=True,
+    )
+    print(f"{arguments.out}: {count} messages")
+    return 0
+
+
+def _bag_play(arguments: argparse.Namespace) -> int:
+    from rsd_planner.ros.nodes.player import run
+
+    return run(arguments)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from rsd_planner.ros.demo import run
+
+    return run(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rsd-planner", description="A driving planner that writes why it drives so.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="replay a recorded drive into the planner and show what it thinks")
+    demo.add_argument("--model", type=Path, required=True, help="checkpoint directory")
+    demo.add_argument("--data", type=Path, required=True, help="directory with odometry CSV and pictures")
+    demo.add_argument("--out", type=Path, default=Path("log/demo"), help="where bag and logs go (default log/demo)")
+    demo.add_argument("--seconds", type=float, default=10.0, help="length of the drive (default 10)")
+    demo.add_argument("--storage", choices=("sqlite3", "mcap"), default="mcap", help="bag format (default mcap)")
+    demo.set_defaults(run=_demo)
+
+    drive = commands.add_parser("drive", help="start the nodes of launch/planner.launch.py without ros2 launch")
+    drive.add_argument("--params-file", help="YAML with parameters (default config/planner.yaml)")
+    drive.add_argument("--model", default="", help="checkpoint directory; wins over the file")
+    drive.add_argument("--use-sim-time", action="store_true", help="take the time from /clock")
+    drive.add_argument("--namespace", default="", help="namespace of nodes and topics")
+    drive.add_argument("--log-level", default="info", help="debug, info, warn, error or fatal (default info)")
+    drive.set_defaults(run=_drive)
+
+    model = commands.add_parser("model", help="look at checkpoints").add_subparsers(required=True, metavar="ACTION")
+    info = model.add_parser("info", help="what a checkpoint holds, its size and the memory it needs")
+    info.add_argument("directory", type=Path, help="checkpoint directory of the public layout")
+    info.set_defaults(run=_model_info)
+
+    bag = commands.add_parser("bag", help="make and play bags").add_subparsers(required=True, metavar="ACTION")
+    make = bag.add_parser("make", help="write a rosbag2 of recorded odometry and pictures")
+    make.add_argument("--odometry", type=Path, required=True, help="CSV with t_s, x_m .. yaw_rate_radps")
+    make.add_argument("--pictures", type=Path, nargs="+", required=True, help="picture files, cycled on the cameras")
+    make.add_argument("--out", type=Path, required=True, help="bag directory to make")
+    make.add_argument("--storage", choices=("sqlite3", "mcap"), default="sqlite3", help="default sqlite3")
+    make.add_argument("--transport", choices=("compressed", "raw"), default="compressed", help="default compressed")
+    make.add_argument("--seconds", type=float, default=10.0, help="length (default 10)")
+    make.add_argument("--size", type=int, nargs=2, metavar=("WIDTH", "HEIGHT"), help="resize the pictures")
+    make.add_argument(
+        "--cameras", nargs="+", default=["cross_left", "front_wide", "cross_right", "front_tele"], help="camera names"
+    )
+    make.set_defaults(run=_bag_make)
+    play = bag.add_parser("play", help="publish a bag over DDS at its own pace, with /clock")
+    play.add_argument("bag", type=Path, help="rosbag2 directory")
+    play.add_argument("--rate", type=float, default=1.0, help="speed; 2 plays twice as fast (default 1)")
+    play.add_argument("--loop", action="store_true", help="start again at the end, until interrupted")
+    play.add_argument("--no-clock", action="store_true", help="do not publish /clock")
+    play.add_argument("--wait", type=float, default=5.0, help="seconds to wait for subscribers (default 5)")
+    play.set_defaults(run=_bag_play)
+    return parser
+
+
+def main() -> None:
+    """Runs a command. What a user can mend ends with one line on stderr and exit code 1."""
+    arguments = _parser().parse_args()
+    try:
+        code = arguments.run(arguments)
+    except KeyboardInterrupt:
+        code = 130
+    except (ValueError, FileExistsError, FileNotFoundError) as error:
+        print(f"rsd-planner: {error}", file=sys.stderr)
+        code = 1
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("rclpy", "rsd_planner", "sensor_msgs", "nav_msgs"):
+            raise
+        print(f"rsd-planner: {error.name} is not there; build with scripts/setup, then . scripts/env", file=sys.stderr)
+        code = 1
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

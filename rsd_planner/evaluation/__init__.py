@@ -1,0 +1,1 @@
+"""Bags and what is measured on them."""

@@ -1,0 +1,179 @@
+"""The planning cycle: scene, reasoning, trajectory, plan. Knows no ROS."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rsd_planner.plan import ChainOfCausation, Plan, PlannedTrajectory
+from rsd_planner.reasoning.decoding import Ending, ReasonedRow, decode_autoregressively
+from rsd_planner.reasoning.sampling import Sampling
+from rsd_planner.scene import EgoHistory, Scene
+from rsd_planner.vla import flow
+from rsd_planner.vla.action_space import Trajectory
+from rsd_planner.vla.checkpoint import Checkpoint
+from rsd_planner.vla.model import Alpamayo
+from rsd_planner.vla.prompt import ImageSlot, Prompter
+from rsd_planner.vla.vision import ImagePatches
+
+_T = TypeVar("_T")
+
+
+class PlanningError(RuntimeError):
+    """A cycle that gave no usable plan; the next one may."""
+
+
+@dataclass(frozen=True)
+class PlannerSettings:
+    """How a cycle runs.
+
+    sampling of the chain of causation; token_budget for it (None: the checkpoint's); flow_steps
+    (None: the checkpoint's); *_pixels bound the area of a resized image (None: the checkpoint's). The
+    speed fitted to the history is used while it is within v0_tolerance_mps + 10 % of the odometry's.
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    token_budget: int | None = None
+    flow_steps: int | None = None
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    v0_tolerance_mps: float = 1.0
+
+
+class Planner:
+    """Plans with one loaded model. Not thread-safe: one cycle at a time."""
+
+    def __init__(self, model: Alpamayo, prompter: Prompter, settings: PlannerSettings) -> None:
+        self._model = model
+        self._prompter = prompter
+        self._settings = settings
+        self._sampling = replace(settings.sampling, masked=model.masked_tokens)
+        processor = model.image_processor
+        self._images = replace(
+            processor,
+            min_pixels=settings.min_pixels or processor.min_pixels,
+            max_pixels=settings.max_pixels or processor.max_pixels,
+        )
+        self._ending = Ending(
+            future_start=model.config.future_start_token,
+            end_of_text=prompter.token_id("im_end"),
+            cot_end=prompter.token_id("cot_end"),
+        )
+        self._cycles = 0
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: Checkpoint,
+        settings: PlannerSettings | None = None,
+        device: str = "cpu",
+        dtype: torch.dtype | None = None,
+    ) -> Planner:
+        """Loads model and tokenizer. Raises CheckpointError."""
+        prompter = Prompter.from_directory(checkpoint.directory, checkpoint.config)
+        return cls(checkpoint.load(device, dtype), prompter, settings or PlannerSettings())
+
+    @property
+    def history_poses(self) -> int:
+        """Poses that the scene's history must have."""
+        return self._model.config.history_poses
+
+    def plan(self, scene: Scene) -> Plan:
+        """One cycle. Raises PlanningError if no finite trajectory comes out."""
+        stopwatch = _Stopwatch(self._model.device)
+        slots, patches = stopwatch.run("preprocess", lambda: self._patches(scene))
+        features = stopwatch.run("encode", lambda: self._model.encode_images(patches))
+        history_xyz = torch.from_numpy(scene.history.xyz)
+        prompt = self._prompter.planning(slots, self._model.config.history_tokenizer.encode(history_xyz), scene.route)
+        budget = self._settings.token_budget or self._model.config.max_new_tokens
+        context = stopwatch.run(
+            "prefill", lambda: self._model.prefill(prompt, features, patches.grid_thw, extra=budget + 2)
+        )
+        (row,) = stopwatch.run("decode", lambda: decode_autoregressively(context, self._sampling, self._ending, budget))
+        v0_mps, from_twist, notes = self._speed_at_t0(scene.history)
+        noise = flow.noise(1, self._model.action_space.waypoints, self._settings.sampling.seed)
+        velocity = self._model.velocity(context)
+        action = stopwatch.run("action", lambda: self._model.sample_action(velocity, noise, self._settings.flow_steps))
+        rollout = self._model.action_space.trajectory_from_action(
+            action[0].double().cpu(), torch.tensor(v0_mps), torch.tensor(0.0)
+        )
+        if not torch.isfinite(rollout.xyz).all():
+            raise PlanningError(f"the action expert gave a trajectory that is not finite (t0 {scene.t0_ns} ns)")
+        if row.truncated:
+            notes += (f"the chain of causation was closed after {len(row.tokens)} tokens",)
+        self._cycles += 1
+        return Plan(
+            plan_id=self._cycles,
+            t0_ns=scene.t0_ns,
+            reasoning=self._reasoning(row),
+            trajectory=_planned(rollout, self._model.action_space.dt_s),
+            history=scene.history,
+            v0_mps=v0_mps,
+            v0_from_twist=from_twist,
+            notes=notes,
+            stages_s=stopwatch.stages_s,
+        )
+
+    def _patches(self, scene: Scene) -> tuple[list[ImageSlot], ImagePatches]:
+        slots: list[ImageSlot] = []
+        images: list[NDArray[np.uint8]] = []
+        for camera in sorted(scene.cameras, key=lambda camera: camera.index):
+            for frame, image in enumerate(camera.images):
+                _, height, width = self._images.grid_for(image.shape[0], image.shape[1])
+                slots.append(ImageSlot(camera.index, frame, height * width // self._images.merge_size**2))
+                images.append(image)
+        return slots, self._images(images)
+
+    def _speed_at_t0(self, history: EgoHistory) -> tuple[float, bool, tuple[str, ...]]:
+        fitted = float(
+            self._model.action_space.estimate_v0(torch.from_numpy(history.xyz), torch.from_numpy(history.rotation))
+        )
+        measured = history.speed_mps
+        if not np.isfinite(measured):
+            return fitted, False, ("the odometry has no usable twist",)
+        if abs(fitted - measured) <= self._settings.v0_tolerance_mps + 0.1 * abs(measured):
+            return fitted, False, ()
+        note = f"speed fitted to the history {fitted:.2f} m/s, odometry {measured:.2f} m/s: the latter is used"
+        return measured, True, (note,)
+
+    def _reasoning(self, row: ReasonedRow) -> ChainOfCausation:
+        return ChainOfCausation(
+            text=self._prompter.chain_of_causation(row.tokens),
+            tokens=tuple(self._prompter.strings(row.tokens)),
+            ids=tuple(row.tokens),
+            sources=tuple(row.sources),
+            truncated=row.truncated,
+        )
+
+
+class _Stopwatch:
+    """Wall time of named stages; waits for the accelerator at each end."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.stages_s: dict[str, float] = {}
+
+    def run(self, stage: str, work: Callable[[], _T]) -> _T:
+        start = time.perf_counter()
+        result = work()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self.stages_s[stage] = time.perf_counter() - start
+        return result
+
+
+def _planned(rollout: Trajectory, dt_s: float) -> PlannedTrajectory:
+    return PlannedTrajectory(
+        dt_s=dt_s,
+        xyz=rollout.xyz.numpy(),
+        yaw_rad=rollout.yaw_rad.numpy(),
+        speed_mps=rollout.speed_mps.numpy(),
+        accel_mps2=rollout.accel_mps2.numpy(),
+        curvature_radpm=rollout.curvature_radpm.numpy(),
+    )

@@ -1,0 +1,159 @@
+"""A recorded drive replayed over DDS into the planner, shown as it thinks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+
+from rsd_planner.buffers import NANOSECONDS
+from rsd_planner.evaluation.bags import write_sample_bag
+from rsd_planner.msg import ChainOfCausation, PlannerStatus, Trajectory
+from rsd_planner.ros.bringup import planner_nodes, process_environment
+from rsd_planner.ros.conversions import stamp_ns
+from rsd_planner.ros.processes import Processes
+from rsd_planner.ros.qos import STATUS_QOS, sensor_qos
+
+_START_TIMEOUT_S = 120.0
+_STATES = {
+    PlannerStatus.STATE_LOADING: "loading",
+    PlannerStatus.STATE_WAITING: "waiting",
+    PlannerStatus.STATE_PLANNING: "planning",
+    PlannerStatus.STATE_ERROR: "error",
+}
+
+
+class Monitor(Node):
+    """Listens to a planner and keeps what it says, in order of arrival."""
+
+    def __init__(self, planner: str = "planner") -> None:
+        super().__init__("planner_monitor")
+        self.reasonings: dict[int, ChainOfCausation] = {}
+        self.trajectories: dict[int, Trajectory] = {}
+        self.status: PlannerStatus | None = None
+        # Deeper than the planner's own queue: a slow terminal must not lose a plan.
+        reliable = sensor_qos("reliable", depth=100)
+        self.create_subscription(ChainOfCausation, f"{planner}/reasoning", self._on_reasoning, reliable)
+        self.create_subscription(Trajectory, f"{planner}/trajectory", self._on_trajectory, reliable)
+        self.create_subscription(PlannerStatus, f"{planner}/status", self._on_status, STATUS_QOS)
+
+    def _on_reasoning(self, message: ChainOfCausation) -> None:
+        self.reasonings[message.plan_id] = message
+        self._show(message.plan_id)
+
+    def _on_trajectory(self, message: Trajectory) -> None:
+        self.trajectories[message.plan_id] = message
+        self._show(message.plan_id)
+
+    def _on_status(self, message: PlannerStatus) -> None:
+        if self.status is None or message.state != self.status.state:
+            print(f"[planner {_STATES[message.state]}] {message.message}", flush=True)
+        self.status = message
+
+    def _show(self, plan_id: int) -> None:
+        reasoning, trajectory = self.reasonings.get(plan_id), self.trajectories.get(plan_id)
+        if reasoning is None or trajectory is None:
+            return
+        last = trajectory.points[-1]
+        stages = "  ".join(
+            f"{name} {seconds * 1e3:.0f}"
+            for name, seconds in zip(reasoning.stages, reasoning.stage_durations, strict=True)
+        )
+        print(
+            f"plan {plan_id:3d}  t0 {stamp_ns(reasoning.header.stamp) / NANOSECONDS:.2f} s  "
+            f"v0 {trajectory.initial_velocity:5.2f} m/s  in 6.4 s at x {last.pose.position.x:6.1f} "
+            f"y {last.pose.position.y:6.1f} m  | ms: {stages}\n"
+            f"          CoC ({len(reasoning.tokens)} tokens{', truncated' if reasoning.truncated else ''}): "
+            f"{reasoning.text!r}",
+            flush=True,
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Makes the bag, plays it into the planner in processes of their own, prints plans and a summary."""
+    out: Path = arguments.out
+    tables = sorted(arguments.data.rglob("*odometry.csv"))
+    pictures = sorted(arguments.data.rglob("*.jpg"))
+    if not tables or not pictures:
+        raise ValueError(f"{arguments.data} holds no *odometry.csv or no *.jpg")
+    bag = out / f"drive_{arguments.storage}"
+    shutil.rmtree(bag, ignore_errors=True)
+    write_sample_bag(tables[0], pictures, bag, storage=arguments.storage, seconds=arguments.seconds, progress=True)
+
+    # Nothing outside this machine, and no other ROS on it, takes part.
+    environment = process_environment()
+    environment["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+    environment.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
+    os.environ.update(environment)
+    overrides: dict[str, str | bool | int | float] = {
+        "camera_transport": "compressed",
+        # The tiny checkpoint names no bounds; full-size pictures would only cost time.
+        "min_pixels": 8192,
+        "max_pixels": 16384,
+        "token_budget": 24,
+    }
+    (planner,) = planner_nodes(model=str(arguments.model), use_sim_time=True, overrides=overrides)
+    rclpy.init()
+    monitor = Monitor()
+    executor = SingleThreadedExecutor()
+    executor.add_node(monitor)
+    try:
+        with Processes(environment, log_directory=out / "log") as processes:
+            planner_process = processes.start("planner", planner.command())
+            deadline = time.monotonic() + _START_TIMEOUT_S
+            while monitor.status is None or monitor.status.state == PlannerStatus.STATE_LOADING:
+                executor.spin_once(timeout_sec=0.1)
+                if planner_process.poll() is not None or time.monotonic() > deadline:
+                    print(f"the planner did not start:\n{processes.log('planner').read_text()}", file=sys.stderr)
+                    return 1
+            player = processes.start("player", [sys.executable, "-m", "rsd_planner.cli", "bag", "play", str(bag)])
+            while player.poll() is None and planner_process.poll() is None:
+                executor.spin_once(timeout_sec=0.1)
+            settle = time.monotonic() + 2.0
+            while time.monotonic() < settle:
+                executor.spin_once(timeout_sec=0.1)
+            failed = planner_process.poll()
+    finally:
+        executor.shutdown()
+        monitor.destroy_node()
+        rclpy.try_shutdown()
+    if failed is not None:
+        print(f"the planner ended early (exit code {failed}); see {out / 'log'}", file=sys.stderr)
+        return 1
+    return _summarise(monitor, out)
+
+
+def _summarise(monitor: Monitor, out: Path) -> int:
+    paired = sorted(monitor.reasonings.keys() & monitor.trajectories.keys())
+    if not paired:
+        print(f"no plan came; see {out / 'log'}", file=sys.stderr)
+        return 1
+    stamps = [stamp_ns(monitor.trajectories[plan_id].header.stamp) for plan_id in paired]
+    stages: dict[str, list[float]] = defaultdict(list)
+    for plan_id in paired:
+        message = monitor.reasonings[plan_id]
+        for name, seconds in zip(message.stages, message.stage_durations, strict=True):
+            stages[name].append(seconds)
+        stages["total"].append(sum(message.stage_durations))
+    span_s = (stamps[-1] - stamps[0]) / NANOSECONDS
+    print(f"\n{len(paired)} plans over {span_s:.1f} s of driving", end="")
+    print(f" ({(len(paired) - 1) / span_s:.1f} a second)" if span_s > 0 else "")
+    print(f"  {'stage':<14}{'median ms':>10}{'max ms':>10}")
+    for name, seconds in stages.items():
+        print(f"  {name:<14}{statistics.median(seconds) * 1e3:10.1f}{max(seconds) * 1e3:10.1f}")
+    if monitor.status is not None:
+        print(f"  {'input':<14}{'missing':>10}{'refused':>10}")
+        status = monitor.status
+        for row in zip(status.inputs, status.input_gaps, status.input_rejected, strict=True):
+            print(f"  {row[0]:<14}{row[1]:>10}{row[2]:>10}")
+    print(f"bag and logs: {out}")
+    return 0

@@ -1,0 +1,28 @@
+"""The Python distribution without messages, for machines without ROS (training, evaluation): pip install ."""
+
+from setuptools import find_packages, setup
+
+setup(
+    name="rsd_planner",
+    version="0.1.0",
+    description="A driving planner that writes why it drives so, behind a lossless two-reasoner decoder.",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["rsd_planner", "rsd_planner.*"]),
+    # Exact versions of the tested set are in requirements/.
+    install_requires=[
+        "accelerate>=1.15",
+        "huggingface_hub>=2.4",
+        "numpy>=1.26",
+        "opencv-python-headless>=5.0",
+        "rosbags>=0.11.9",
+        "safetensors>=0.8",
+        "scipy>=1.17",
+        "tokenizers>=0.23",
+        "torch>=2.13",
+        "tqdm>=4.70",
+        # The decoder layers are called directly: newer versions have to be tried first.
+        "transformers==5.24.0",
+    ],
+    entry_points={"console_scripts": ["rsd-planner = rsd_planner.cli:main"]},
+)
