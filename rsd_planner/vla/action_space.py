@@ -50,13 +50,15 @@ def _solve(normal: Tensor, right: Tensor, ridge: float) -> Tensor:
 
     A factorisation that fails is tried again with ten times the ridge, as the public model does.
     """
+    if not (torch.isfinite(normal).all() and torch.isfinite(right).all()):
+        raise ValueError("a trajectory with values that are not finite has no action")
     identity = torch.eye(normal.shape[-1], dtype=normal.dtype, device=normal.device)
     for _ in range(12):
         factor, info = torch.linalg.cholesky_ex(normal + ridge * identity)
         if not info.any():
             return torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
         ridge *= 10.0
-    raise ValueError("the action space's least-squares problem has no solution: is the trajectory finite?")
+    raise ValueError("the least-squares problem of the action space has no solution")
 
 
 def _fit_with_first_fixed(

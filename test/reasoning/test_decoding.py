@@ -1,0 +1,96 @@
+"""Decoding up to the trajectory's start: every ending, on a scripted target and on a real one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from rsd_planner.reasoning.decoding import Ending, decode_autoregressively
+from rsd_planner.reasoning.sampling import Sampling
+from rsd_planner.reasoning.target import TokenSource
+
+VOCABULARY = 12
+ENDING = Ending(future_start=9, end_of_text=10, cot_end=8)
+GREEDY = Sampling(greedy=True)
+
+
+class ScriptedTarget:
+    """Wants to say a fixed sentence in each row; keeps what it was given. Follows the Target protocol."""
+
+    def __init__(self, *scripts: list[int], prompt: int = 5) -> None:
+        self._scripts, self.rows, self.length, self._prompt = scripts, len(scripts), prompt, prompt
+        self.given: list[list[int]] = [[] for _ in scripts]
+        self.last = self._answer(0)
+
+    def verify(self, tokens: torch.Tensor, keep=()):
+        for row, new in zip(self.given, tokens.tolist(), strict=True):
+            row.extend(new)
+        self.length += tokens.shape[1]
+        return self._answer(self.length - self._prompt)
+
+    def _answer(self, position: int):
+        logits = torch.zeros(self.rows, 1, VOCABULARY)
+        for row, script in enumerate(self._scripts):
+            logits[row, 0, script[position] if position < len(script) else 1] = 5.0
+        return SimpleNamespace(logits=logits, hidden={})
+
+
+def test_a_proper_ending_is_in_the_cache():
+    target = ScriptedTarget([3, 4, 8, 9, 7])
+    (row,) = decode_autoregressively(target, GREEDY, ENDING, budget=10)
+    assert row.tokens == [3, 4, 8, 9] == target.given[0]
+    assert set(row.sources) == {TokenSource.DELIBERATIVE} and not row.truncated
+    assert row.length == 5 + 4 == target.length
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3])
+def test_a_spent_budget_is_closed(budget):
+    target = ScriptedTarget([3, 4, 5, 6, 3, 4])
+    (row,) = decode_autoregressively(target, GREEDY, ENDING, budget)
+    assert row.tokens == [3, 4, 5][:budget] + [8, 9] == target.given[0]
+    assert row.sources == [TokenSource.DELIBERATIVE] * budget + [TokenSource.FORCED] * 2
+    assert row.truncated and row.length == target.length == 5 + budget + 2
+
+
+def test_a_text_that_ends_without_a_trajectory_is_closed():
+    target = ScriptedTarget([3, 8, 10])
+    (row,) = decode_autoregressively(target, GREEDY, ENDING, budget=10)
+    assert row.tokens == [3, 8, 9] and row.truncated  # cot_end was said already
+
+
+def test_the_budget_may_end_exactly_at_the_end():
+    (row,) = decode_autoregressively(ScriptedTarget([3, 8, 9]), GREEDY, ENDING, budget=3)
+    assert row.tokens == [3, 8, 9] and not row.truncated
+
+
+def test_rows_end_apart():
+    target = ScriptedTarget([9], [3, 4, 8, 9], [3, 4, 5, 6, 3])
+    rows = decode_autoregressively(target, GREEDY, ENDING, budget=4)
+    assert [row.tokens for row in rows] == [[9], [3, 4, 8, 9], [3, 4, 5, 6, 8, 9]]
+    assert [row.length for row in rows] == [6, 9, 11]
+    assert [row.truncated for row in rows] == [False, False, True]
+
+
+def test_a_budget_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="budget must be positive"):
+        decode_autoregressively(ScriptedTarget([9]), GREEDY, ENDING, budget=0)
+
+
+def test_a_seed_repeats_a_sample_and_another_does_not(tiny, tiny_record):
+    from rsd_planner.vla.vision import ImagePatches
+
+    patches = ImagePatches(tiny_record("pixel_values"), tiny_record("image_grid_thw"))
+    context = tiny.prefill(tiny_record("fused_ids"), tiny.encode_images(patches), patches.grid_thw, extra=26)
+    ending = Ending(future_start=1217, end_of_text=2, cot_end=1214)
+
+    def sample(seed: int) -> list[int]:
+        context.crop(130)
+        (row,) = decode_autoregressively(
+            context, Sampling(seed=seed, temperature=1.5, masked=tiny.masked_tokens), ending, budget=24
+        )
+        assert not any(437 <= token < 437 + 768 for token in row.tokens)
+        return row.tokens
+
+    assert sample(1) == sample(1) != sample(2)
