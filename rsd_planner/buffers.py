@@ -25,6 +25,10 @@ class NotReady(Exception):
     """No scene can be made yet; the message says what is missing."""
 
 
+class NothingNew(NotReady):
+    """All that can be planned on was planned on already."""
+
+
 @dataclass
 class StampFilter:
     """Lets stamps through in rising order and counts the others.

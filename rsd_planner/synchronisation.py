@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rsd_planner.buffers import NANOSECONDS, Camera, Frame, FrameBuffer, NotReady, OdometryBuffer
+from rsd_planner.buffers import NANOSECONDS, Camera, Frame, FrameBuffer, NothingNew, NotReady, OdometryBuffer
 from rsd_planner.scene import CameraFrames, EgoHistory, Scene
 
 
@@ -95,7 +95,7 @@ class Synchroniser:
         stamps = next(iter(self.cameras.values())).stamps_ns
         if self._last_t0_ns is not None and stamps[-1] < self._last_t0_ns:
             self._last_t0_ns = None  # the stream began anew
-        reason = NotReady("no new frame")
+        reason: NotReady = NothingNew("no new frame")
         for t0_ns in reversed(stamps):
             if self._last_t0_ns is not None and t0_ns <= self._last_t0_ns:
                 break

@@ -19,7 +19,9 @@ EPOCH = 1_700_000_000 * SECOND
 
 
 def _sample(stamp_ns: int, xyz, yaw_rad: float = 0.0, speed_mps: float = 0.0) -> OdometrySample:
-    return OdometrySample(stamp_ns, tuple(xyz), (0.0, 0.0, math.sin(yaw_rad / 2), math.cos(yaw_rad / 2)), speed_mps, 0.0)
+    return OdometrySample(
+        stamp_ns, tuple(xyz), (0.0, 0.0, math.sin(yaw_rad / 2), math.cos(yaw_rad / 2)), speed_mps, 0.0
+    )
 
 
 def _drive(buffer: OdometryBuffer, stamps_s, pose) -> None:
@@ -71,7 +73,7 @@ def test_a_pitched_pose_is_relative_to_the_car(data: Path):
     for row in rows[:60]:
         stamp = EPOCH + round(row.t_s * SECOND)
         plain.add(OdometrySample(stamp, row.position, row.quaternion, row.velocity[0], row.yaw_rate_radps))
-        position = tuple(turn.apply(row.position) + [1000.0, -2000.0, 30.0])
+        position = tuple(turn.apply(row.position) + np.array([1000.0, -2000.0, 30.0]))
         quaternion = tuple((turn * Rotation.from_quat(row.quaternion)).as_quat())
         turned.add(OdometrySample(stamp, position, quaternion, row.velocity[0], row.yaw_rate_radps))
     t0 = EPOCH + round(2.5 * SECOND)

@@ -112,7 +112,7 @@ def test_a_stream_that_begins_anew_is_planned_on_again(inputs):
     assert inputs.select().t0_ns == 1900 * MS
 
 
-def test_frames_are_decoded_once(inputs):
+def test_frames_are_decoded_once():
     calls = []
     frame = Frame(0, lambda: calls.append(1) or np.zeros((2, 2, 3), dtype=np.uint8))
     frame.image(), frame.image()

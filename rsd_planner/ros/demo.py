@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import statistics
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import rclpy
@@ -18,12 +20,13 @@ from rclpy.node import Node
 from rsd_planner.buffers import NANOSECONDS
 from rsd_planner.evaluation.bags import write_sample_bag
 from rsd_planner.msg import ChainOfCausation, PlannerStatus, Trajectory
-from rsd_planner.ros.bringup import planner_nodes, process_environment
+from rsd_planner.ros.bringup import NodeDescription, planner_nodes, process_environment
 from rsd_planner.ros.conversions import stamp_ns
 from rsd_planner.ros.processes import Processes
 from rsd_planner.ros.qos import STATUS_QOS, sensor_qos
 
 _START_TIMEOUT_S = 120.0
+_SETTLE_S = 2.0  # for the last plans after the bag has ended
 _STATES = {
     PlannerStatus.STATE_LOADING: "loading",
     PlannerStatus.STATE_WAITING: "waiting",
@@ -35,8 +38,8 @@ _STATES = {
 class Monitor(Node):
     """Listens to a planner and keeps what it says, in order of arrival."""
 
-    def __init__(self, planner: str = "planner") -> None:
-        super().__init__("planner_monitor")
+    def __init__(self, planner: str, context: rclpy.Context) -> None:
+        super().__init__("planner_monitor", context=context)
         self.reasonings: dict[int, ChainOfCausation] = {}
         self.trajectories: dict[int, Trajectory] = {}
         self.status: PlannerStatus | None = None
@@ -45,6 +48,10 @@ class Monitor(Node):
         self.create_subscription(ChainOfCausation, f"{planner}/reasoning", self._on_reasoning, reliable)
         self.create_subscription(Trajectory, f"{planner}/trajectory", self._on_trajectory, reliable)
         self.create_subscription(PlannerStatus, f"{planner}/status", self._on_status, STATUS_QOS)
+
+    def planner_is_loaded(self) -> bool:
+        """True once the planner says that it waits for inputs or plans."""
+        return self.status is not None and self.status.state != PlannerStatus.STATE_LOADING
 
     def _on_reasoning(self, message: ChainOfCausation) -> None:
         self.reasonings[message.plan_id] = message
@@ -78,8 +85,57 @@ class Monitor(Node):
         )
 
 
+def local_environment() -> dict[str, str]:
+    """Environment for processes among which nothing outside this machine, and no other ROS on it, takes part.
+
+    A ROS_DOMAIN_ID that is set already stays.
+    """
+    environment = process_environment()
+    environment["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+    environment.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
+    return environment
+
+
+def replay(bag: Path, planner: NodeDescription, log_directory: Path, rate: float = 1.0) -> Monitor:
+    """Plays a bag into a planner, each in a process of its own, and returns what was heard.
+
+    Raises RuntimeError with the planner's log if it does not start or ends early.
+    """
+    environment = local_environment()
+    os.environ.update(environment)
+    context = rclpy.Context()
+    context.init()
+    monitor = Monitor(planner.name, context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(monitor)
+
+    def listen_until(done: Callable[[], bool], timeout_s: float = math.inf) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            if processes.ended().keys() & {"planner"} or time.monotonic() > deadline:
+                return False
+            executor.spin_once(timeout_sec=0.1)
+        return True
+
+    try:
+        with Processes(environment, log_directory) as processes:
+            processes.start("planner", planner.command())
+            play = [sys.executable, "-m", "rsd_planner.cli", "bag", "play", str(bag), "--rate", str(rate)]
+            if listen_until(monitor.planner_is_loaded, _START_TIMEOUT_S):
+                player = processes.start("player", play)
+                if listen_until(lambda: player.poll() is not None):
+                    listen_until(lambda: False, timeout_s=_SETTLE_S)
+                    return monitor
+            log = processes.log("planner").read_text(errors="replace")
+            raise RuntimeError(f"the planner did not start or ended early; its log:\n{log}")
+    finally:
+        executor.shutdown()
+        monitor.destroy_node()
+        context.try_shutdown()
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Makes the bag, plays it into the planner in processes of their own, prints plans and a summary."""
+    """Makes the bag, plays it into the planner, prints plans and a summary; returns the exit code."""
     out: Path = arguments.out
     tables = sorted(arguments.data.rglob("*odometry.csv"))
     pictures = sorted(arguments.data.rglob("*.jpg"))
@@ -88,12 +144,6 @@ def run(arguments: argparse.Namespace) -> int:
     bag = out / f"drive_{arguments.storage}"
     shutil.rmtree(bag, ignore_errors=True)
     write_sample_bag(tables[0], pictures, bag, storage=arguments.storage, seconds=arguments.seconds, progress=True)
-
-    # Nothing outside this machine, and no other ROS on it, takes part.
-    environment = process_environment()
-    environment["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-    environment.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
-    os.environ.update(environment)
     overrides: dict[str, str | bool | int | float] = {
         "camera_transport": "compressed",
         # The tiny checkpoint names no bounds; full-size pictures would only cost time.
@@ -102,32 +152,10 @@ def run(arguments: argparse.Namespace) -> int:
         "token_budget": 24,
     }
     (planner,) = planner_nodes(model=str(arguments.model), use_sim_time=True, overrides=overrides)
-    rclpy.init()
-    monitor = Monitor()
-    executor = SingleThreadedExecutor()
-    executor.add_node(monitor)
     try:
-        with Processes(environment, log_directory=out / "log") as processes:
-            planner_process = processes.start("planner", planner.command())
-            deadline = time.monotonic() + _START_TIMEOUT_S
-            while monitor.status is None or monitor.status.state == PlannerStatus.STATE_LOADING:
-                executor.spin_once(timeout_sec=0.1)
-                if planner_process.poll() is not None or time.monotonic() > deadline:
-                    print(f"the planner did not start:\n{processes.log('planner').read_text()}", file=sys.stderr)
-                    return 1
-            player = processes.start("player", [sys.executable, "-m", "rsd_planner.cli", "bag", "play", str(bag)])
-            while player.poll() is None and planner_process.poll() is None:
-                executor.spin_once(timeout_sec=0.1)
-            settle = time.monotonic() + 2.0
-            while time.monotonic() < settle:
-                executor.spin_once(timeout_sec=0.1)
-            failed = planner_process.poll()
-    finally:
-        executor.shutdown()
-        monitor.destroy_node()
-        rclpy.try_shutdown()
-    if failed is not None:
-        print(f"the planner ended early (exit code {failed}); see {out / 'log'}", file=sys.stderr)
+        monitor = replay(bag, planner, out / "log")
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
         return 1
     return _summarise(monitor, out)
 

@@ -24,7 +24,7 @@ class ScriptedTarget:
         self.given: list[list[int]] = [[] for _ in scripts]
         self.last = self._answer(0)
 
-    def verify(self, tokens: torch.Tensor, keep=()):
+    def verify(self, tokens: torch.Tensor, keep=()):  # noqa: ARG002 (the protocol has it)
         for row, new in zip(self.given, tokens.tolist(), strict=True):
             row.extend(new)
         self.length += tokens.shape[1]
@@ -49,7 +49,7 @@ def test_a_proper_ending_is_in_the_cache():
 def test_a_spent_budget_is_closed(budget):
     target = ScriptedTarget([3, 4, 5, 6, 3, 4])
     (row,) = decode_autoregressively(target, GREEDY, ENDING, budget)
-    assert row.tokens == [3, 4, 5][:budget] + [8, 9] == target.given[0]
+    assert row.tokens == [*[3, 4, 5][:budget], 8, 9] == target.given[0]
     assert row.sources == [TokenSource.DELIBERATIVE] * budget + [TokenSource.FORCED] * 2
     assert row.truncated and row.length == target.length == 5 + budget + 2
 

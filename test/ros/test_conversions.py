@@ -23,10 +23,21 @@ def plan() -> Plan:
     k = np.arange(1, 65)
     attitude = Rotation.from_euler("zyx", [2.0, 0.1, -0.05])
     history = EgoHistory(
-        np.zeros((16, 3)), np.tile(np.eye(3), (16, 1, 1)), 0.1, 5.0, 0.0, np.array([100.0, -50.0, 3.0]), attitude.as_quat()
+        np.zeros((16, 3)),
+        np.tile(np.eye(3), (16, 1, 1)),
+        0.1,
+        5.0,
+        0.0,
+        np.array([100.0, -50.0, 3.0]),
+        attitude.as_quat(),
     )
     path = PlannedTrajectory(
-        0.1, np.stack([0.5 * k, 0.01 * k**2, 0 * k], axis=1), 0.02 * k, np.full(64, 5.0), np.zeros(64), np.full(64, 0.04)
+        0.1,
+        np.stack([0.5 * k, 0.01 * k**2, 0 * k], axis=1),
+        0.02 * k,
+        np.full(64, 5.0),
+        np.zeros(64),
+        np.full(64, 0.04),
     )
     sources = (TokenSource.DELIBERATIVE, TokenSource.FORCED)
     reasoning = ChainOfCausation("Stop.", ("Stop.", "<|cot_end|>"), (3, 4), sources, True)

@@ -26,7 +26,8 @@ def _message(encoding: str, rows: np.ndarray, padding: int = 0, height: int = HE
 
 @pytest.mark.parametrize("padding", [0, 1, 20])
 @pytest.mark.parametrize(
-    ("encoding", "channels"), [("rgb8", [0, 1, 2]), ("bgr8", [2, 1, 0]), ("rgba8", [0, 1, 2, 0]), ("bgra8", [2, 1, 0, 1])]
+    ("encoding", "channels"),
+    [("rgb8", [0, 1, 2]), ("bgr8", [2, 1, 0]), ("rgba8", [0, 1, 2, 0]), ("bgra8", [2, 1, 0, 1])],
 )
 def test_packed_colours(encoding, channels, padding):
     picture = _known()

@@ -221,7 +221,7 @@ def test_why_the_flow_is_compared_step_by_step(reference, record, prefilled):
     assert (ends[0] - ends[1]).abs().max() > 0.05
 
 
-def test_tokens_at_once_equal_tokens_one_by_one(reference, record, prefilled):
+def test_tokens_at_once_equal_tokens_one_by_one(record, prefilled):
     tokens = record("r1_run_B_stop")("sequences")[:, PROMPT:]
     one, many = prefilled(), prefilled()
     single = torch.cat([one.verify(token.view(1, 1)).logits for token in tokens[0]], dim=1)

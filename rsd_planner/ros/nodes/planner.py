@@ -17,6 +17,7 @@ from pathlib import Path as FilePath
 import rclpy
 import torch
 from nav_msgs.msg import Odometry, Path
+from rclpy._rclpy_pybind11 import RCLError
 from rclpy.clock import Clock, ClockType, JumpThreshold
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
@@ -28,7 +29,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 from visualization_msgs.msg import MarkerArray
 
-from rsd_planner.buffers import NANOSECONDS, Frame, NotReady, StampFilter
+from rsd_planner.buffers import NANOSECONDS, Frame, NothingNew, NotReady, StampFilter
 from rsd_planner.msg import ChainOfCausation, PlannerStatus, Trajectory
 from rsd_planner.plan import Plan
 from rsd_planner.planner import Planner
@@ -39,13 +40,12 @@ from rsd_planner.ros.planner_parameters import PlannerParameters
 from rsd_planner.ros.qos import PLAN_QOS, STATUS_QOS, sensor_qos
 from rsd_planner.synchronisation import Selection, SynchronisationLimits, Synchroniser, Undecodable
 from rsd_planner.vla.checkpoint import Checkpoint, dtype_named
-from rsd_planner.vla.config import CheckpointError
 
 _WARN_PERIOD_S = 5.0
 
 
 class PlannerNode(Node):
-    """See the module. Raises ValueError (CheckpointError included) if it cannot be configured."""
+    """See the module. Raises ValueError if it cannot be configured."""
 
     def __init__(self) -> None:
         super().__init__("planner")
@@ -156,6 +156,10 @@ class PlannerNode(Node):
                 break
             try:
                 self._cycle(planner)
+            except NothingNew as error:
+                # A planned frame may go on counting for a while, and an earlier reason for waiting says more.
+                if self._state == PlannerStatus.STATE_PLANNING and not self._plan_is_fresh():
+                    self._report(PlannerStatus.STATE_WAITING, str(error))
             except NotReady as error:
                 self._report(PlannerStatus.STATE_WAITING, str(error))
             except Undecodable as error:
@@ -213,8 +217,6 @@ class PlannerNode(Node):
     # Reports ------------------------------------------------------------------------------------------------------
 
     def _report(self, state: int, message: str) -> None:
-        if state == PlannerStatus.STATE_WAITING and message == "no new frame" and self._plan_is_fresh():
-            return
         changed = state != self._state
         self._state, self._message = state, message
         if changed:
@@ -292,10 +294,10 @@ class PlannerNode(Node):
 
 def main() -> None:
     """Runs the node until SIGINT or SIGTERM. Exit code 1 if it cannot be configured or loaded."""
-    rclpy.init(signal_handler_options=SignalHandlerOptions.ALL)
     try:
+        rclpy.init(signal_handler_options=SignalHandlerOptions.ALL)
         node = PlannerNode()
-    except (ValueError, CheckpointError) as error:
+    except (ValueError, RCLError) as error:  # a CheckpointError is a ValueError
         print(f"planner: {error}", file=sys.stderr)
         rclpy.try_shutdown()
         sys.exit(1)
