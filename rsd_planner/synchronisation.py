@@ -62,6 +62,7 @@ class Synchroniser:
         history_poses: int,
         history_dt_s: float,
         limits: SynchronisationLimits | None = None,
+        min_period_s: float = 0.0,
     ) -> None:
         if not 1 <= len(cameras) <= 8:
             raise ValueError(f"1 to 8 cameras are supported, not {len(cameras)}")
@@ -69,6 +70,8 @@ class Synchroniser:
             raise ValueError(f"cameras must have different names and indices: {list(cameras)}")
         self._limits = limits or SynchronisationLimits()
         self._poses, self._dt_s = history_poses, history_dt_s
+        # A tenth of slack, so that jitter of the stamps does not cost a cycle.
+        self._min_step_ns = max(1, int(0.9 * min_period_s * NANOSECONDS))
         self._last_t0_ns: int | None = None
         # Half a second beyond the oldest frame needed: cameras and odometry arrive with their own delays.
         horizon_s = self._limits.frames * self._limits.frame_period_s + self._limits.max_frame_offset_s + 0.5
@@ -83,9 +86,9 @@ class Synchroniser:
             buffer.clear()
 
     def select(self) -> Selection:
-        """Inputs for the newest stamp of the first camera at which all meet and that was not selected before.
+        """Inputs for the newest stamp of the first camera at which all meet, a period after the last one.
 
-        Raises NotReady that says what is missing for the newest frame.
+        Raises NotReady that says what is missing for the newest frame; NothingNew if there is no such frame.
         """
         for name, buffer in self.cameras.items():
             if not buffer.stamps_ns:
@@ -97,7 +100,7 @@ class Synchroniser:
             self._last_t0_ns = None  # the stream began anew
         reason: NotReady = NothingNew("no new frame")
         for t0_ns in reversed(stamps):
-            if self._last_t0_ns is not None and t0_ns <= self._last_t0_ns:
+            if self._last_t0_ns is not None and t0_ns < self._last_t0_ns + self._min_step_ns:
                 break
             try:
                 selection = Selection(

@@ -112,6 +112,21 @@ def test_a_stream_that_begins_anew_is_planned_on_again(inputs):
     assert inputs.select().t0_ns == 1900 * MS
 
 
+def test_a_period_is_kept_in_stamps():
+    """30 Hz frames and 10 cycles a second: every third frame, whenever it arrives."""
+    inputs = Synchroniser([Camera("front", 1)], 16, 0.1, min_period_s=0.1)
+    _odometry(inputs, 5000)
+    chosen = []
+    for k in range(90):
+        inputs.cameras["front"].add(_frame(1600 + k * 100 // 3))
+        try:
+            chosen.append(inputs.select().t0_ns // MS)
+        except NotReady:
+            continue
+    assert 26 <= len(chosen) <= 30
+    assert np.diff(chosen).min() >= 90
+
+
 def test_frames_are_decoded_once():
     calls = []
     frame = Frame(0, lambda: calls.append(1) or np.zeros((2, 2, 3), dtype=np.uint8))

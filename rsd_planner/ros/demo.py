@@ -38,8 +38,9 @@ _STATES = {
 class Monitor(Node):
     """Listens to a planner and keeps what it says, in order of arrival."""
 
-    def __init__(self, planner: str, context: rclpy.Context) -> None:
+    def __init__(self, planner: str, context: rclpy.Context, show: bool = True) -> None:
         super().__init__("planner_monitor", context=context)
+        self._show_plans = show
         self.reasonings: dict[int, ChainOfCausation] = {}
         self.trajectories: dict[int, Trajectory] = {}
         self.status: PlannerStatus | None = None
@@ -62,13 +63,13 @@ class Monitor(Node):
         self._show(message.plan_id)
 
     def _on_status(self, message: PlannerStatus) -> None:
-        if self.status is None or message.state != self.status.state:
+        if self._show_plans and (self.status is None or message.state != self.status.state):
             print(f"[planner {_STATES[message.state]}] {message.message}", flush=True)
         self.status = message
 
     def _show(self, plan_id: int) -> None:
         reasoning, trajectory = self.reasonings.get(plan_id), self.trajectories.get(plan_id)
-        if reasoning is None or trajectory is None:
+        if reasoning is None or trajectory is None or not self._show_plans:
             return
         last = trajectory.points[-1]
         stages = "  ".join(
@@ -179,9 +180,10 @@ def _summarise(monitor: Monitor, out: Path) -> int:
     for name, seconds in stages.items():
         print(f"  {name:<14}{statistics.median(seconds) * 1e3:10.1f}{max(seconds) * 1e3:10.1f}")
     if monitor.status is not None:
-        print(f"  {'input':<14}{'missing':>10}{'refused':>10}")
+        print(f"  {'input':<14}{'received':>10}{'missing':>10}{'refused':>10}")
         status = monitor.status
-        for row in zip(status.inputs, status.input_gaps, status.input_rejected, strict=True):
-            print(f"  {row[0]:<14}{row[1]:>10}{row[2]:>10}")
+        counts = (status.input_received, status.input_gaps, status.input_rejected)
+        for name, *row in zip(status.inputs, *counts, strict=True):
+            print(f"  {name:<14}" + "".join(f"{count:>10}" for count in row))
     print(f"bag and logs: {out}")
     return 0

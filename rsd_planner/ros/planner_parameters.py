@@ -20,7 +20,9 @@ class PlannerParameters:
     dtype: str = parameter(
         "auto", "Type of the weights; auto takes the checkpoint's.", choices=("auto", "bfloat16", "float32")
     )
-    rate_hz: float = parameter(10.0, "Planning cycles a second; a slower model plans as fast as it can.", 0.1, 100.0)
+    rate_hz: float = parameter(
+        10.0, "Most planning cycles a second; a slower model plans as fast as it can.", 0.1, 100.0
+    )
     camera_names: list[str] = parameter(
         ["cross_left", "front_wide", "cross_right", "front_tele"],
         "Cameras; each is read from camera/<name>/image. The first one's stamps are the plans' t0.",

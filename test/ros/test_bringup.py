@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -65,6 +66,7 @@ def test_the_launch_file_starts_the_same_nodes(tiny_directory):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     )
     assert launch.stdout is not None
     try:
@@ -74,7 +76,7 @@ def test_the_launch_file_starts_the_same_nodes(tiny_directory):
                 break
             assert time.monotonic() < deadline
     finally:
-        launch.send_signal(signal.SIGINT)
+        os.killpg(launch.pid, signal.SIGINT)  # as a terminal does
     assert launch.wait(30) == 0
 
 

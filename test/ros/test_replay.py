@@ -4,18 +4,53 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
+import time
 
 import numpy as np
 import pytest
+import rclpy
+from car import SMALL
+from rclpy.executors import SingleThreadedExecutor
 from rsd_planner.msg import PlannerStatus
 
 from rsd_planner.evaluation.bags import read_odometry, write_sample_bag
 from rsd_planner.ros.bringup import planner_nodes
 from rsd_planner.ros.conversions import stamp_ns
-from rsd_planner.ros.demo import replay
+from rsd_planner.ros.demo import Monitor, replay
 
 SECONDS = 6.0
 START = 1_700_000_000 * 10**9
+
+
+def test_a_bag_in_a_loop(data, tmp_path, tiny_directory, processes):
+    """/clock and stamps jump back: buffers are cleared and planning goes on."""
+    table = data / "comma2k19" / "segment_40_odometry.csv"
+    pictures = sorted((data / "udacity_highway").glob("*.jpg"))
+    write_sample_bag(table, pictures, tmp_path / "bag", seconds=3.0, size=(160, 90))
+    (planner,) = planner_nodes(model=str(tiny_directory), use_sim_time=True, overrides=SMALL)
+    context = rclpy.Context()
+    context.init()
+    monitor = Monitor("planner", context, show=False)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(monitor)
+    processes.start("planner", planner.command())
+    play = [sys.executable, "-m", "rsd_planner.cli", "bag", "play", str(tmp_path / "bag"), "--loop"]
+    processes.start("player", play)
+
+    def laps() -> int:
+        stamps = [stamp_ns(monitor.trajectories[k].header.stamp) for k in sorted(monitor.trajectories)]
+        return 1 + sum(later < earlier for earlier, later in itertools.pairwise(stamps))
+
+    deadline = time.monotonic() + 60
+    while laps() < 3:
+        assert time.monotonic() < deadline and not processes.ended()
+        executor.spin_once(timeout_sec=0.1)
+    assert "the clock jumped back" in processes.log("planner").read_text()
+    assert monitor.status.failed_cycles == 0
+    executor.shutdown()
+    monitor.destroy_node()
+    context.try_shutdown()
 
 
 @pytest.mark.parametrize("storage", ["sqlite3", "mcap"])

@@ -1,7 +1,7 @@
 """The planner node: cameras and odometry in, chain of causation and trajectory out.
 
-Callbacks only store messages. A worker thread loads the model, then plans on the newest inputs, one
-cycle at a time. Status goes out once a second whatever the worker does.
+Callbacks only store messages. A worker thread loads the model, then plans as soon as the inputs of a
+new t0 are together, one cycle at a time. Status goes out once a second whatever the worker does.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class PlannerNode(Node):
                 max_frame_offset_s=self.parameters.max_frame_offset_s,
                 max_odometry_gap_s=self.parameters.max_odometry_gap_s,
             ),
+            min_period_s=1.0 / self.parameters.rate_hz,
         )
         self._reasoning = self.create_publisher(ChainOfCausation, "~/reasoning", PLAN_QOS)
         self._trajectory = self.create_publisher(Trajectory, "~/trajectory", PLAN_QOS)
@@ -80,9 +81,8 @@ class PlannerNode(Node):
         self._subscribe()
         self._wake = threading.Event()
         self._stopping = False
-        self.create_timer(1.0 / self.parameters.rate_hz, self._wake.set)
         # The heartbeat must not stop with simulated time.
-        self.create_timer(1.0, self._publish_status, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self.create_timer(1.0, self._beat, clock=Clock(clock_type=ClockType.STEADY_TIME))
         threshold = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True)
         self._jump_handle = self.get_clock().create_jump_callback(threshold, post_callback=self._on_clock_jump)
         self._worker = threading.Thread(target=self._work, name="planning", daemon=True)
@@ -122,6 +122,7 @@ class PlannerNode(Node):
         frame = Frame(conversions.stamp_ns(message.header.stamp), partial(decode, message))  # type: ignore[arg-type]
         with self._lock:
             self._inputs.cameras[name].add(frame)
+        self._wake.set()
 
     def _on_odometry(self, message: Odometry) -> None:
         try:
@@ -135,6 +136,7 @@ class PlannerNode(Node):
             self._inputs.odometry.frame = message.header.frame_id or "odom"
             self._inputs.odometry.base_frame = message.child_frame_id or "base_link"
             self._inputs.odometry.add(sample)
+        self._wake.set()
 
     def _on_clock_jump(self, _: object) -> None:
         with self._lock:
@@ -156,15 +158,14 @@ class PlannerNode(Node):
                 break
             try:
                 self._cycle(planner)
-            except NothingNew as error:
-                # A planned frame may go on counting for a while, and an earlier reason for waiting says more.
-                if self._state == PlannerStatus.STATE_PLANNING and not self._plan_is_fresh():
-                    self._report(PlannerStatus.STATE_WAITING, str(error))
-            except NotReady as error:
-                self._report(PlannerStatus.STATE_WAITING, str(error))
             except Undecodable as error:
-                self._report(PlannerStatus.STATE_WAITING, str(error))
                 self._warn("image", f"image refused: {error}")
+            except NotReady as error:
+                # Inputs come one by one: that is no wait while the last plan is fresh. And that nothing
+                # is new says less than an earlier reason for waiting.
+                planning = self._state == PlannerStatus.STATE_PLANNING
+                if not (self._plan_is_fresh() if planning else isinstance(error, NothingNew)):
+                    self._report(PlannerStatus.STATE_WAITING, str(error))
             except Exception as error:  # whatever one cycle does, the next may go well
                 self._failed_cycles += 1
                 self._report(PlannerStatus.STATE_ERROR, f"{type(error).__name__}: {error}")
@@ -234,6 +235,10 @@ class PlannerNode(Node):
     def _now_ns(self) -> int:
         return int(self.get_clock().now().nanoseconds)
 
+    def _beat(self) -> None:
+        self._wake.set()  # lets the worker notice that inputs have stopped
+        self._publish_status()
+
     def _publish_status(self) -> None:
         message = self._message
         if self._state == PlannerStatus.STATE_WAITING:
@@ -258,6 +263,7 @@ class PlannerNode(Node):
                 inputs=list(orders),
                 input_rates=[NANOSECONDS / order.period_ns if order.period_ns else 0.0 for order in orders.values()],
                 input_ages=[self._age_s(order) for order in orders.values()],
+                input_received=[order.received for order in orders.values()],
                 input_gaps=[order.missing for order in orders.values()],
                 input_rejected=[
                     order.duplicates + order.backward + bad for order, bad in zip(orders.values(), invalid, strict=True)
