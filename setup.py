@@ -15,6 +15,7 @@ setup(
         "huggingface_hub>=2.4",
         "numpy>=1.26",
         "opencv-python-headless>=5.0",
+        "osqp>=1.1",
         "rosbags>=0.11.9",
         "safetensors>=0.8",
         "scipy>=1.17",

@@ -19,6 +19,7 @@ def _nodes(context: LaunchContext) -> list:
         use_sim_time=argument("use_sim_time").lower() in ("true", "1"),
         namespace=argument("namespace"),
         log_level=argument("log_level"),
+        controller=argument("controller").lower() in ("true", "1"),
     )
     profiles = {k: v for k, v in process_environment().items() if k.endswith("_DEFAULT_PROFILES_FILE")}
     return [
@@ -49,6 +50,7 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument("params_file", default_value="", description="YAML; default: config/planner.yaml"),
             DeclareLaunchArgument("use_sim_time", default_value="false", description="take the time from /clock"),
             DeclareLaunchArgument("model", default_value="", description="checkpoint directory; overrides params_file"),
+            DeclareLaunchArgument("controller", default_value="false", description="start the controller node too"),
             DeclareLaunchArgument("namespace", default_value="", description="namespace of nodes and topics"),
             DeclareLaunchArgument("log_level", default_value="info", description=" | ".join(LOG_LEVELS)),
             OpaqueFunction(function=_nodes),

@@ -13,7 +13,12 @@ def _drive(arguments: argparse.Namespace) -> int:
     from rsd_planner.ros.processes import Processes
 
     nodes = planner_nodes(
-        arguments.params_file, arguments.model, arguments.use_sim_time, arguments.namespace, arguments.log_level
+        arguments.params_file,
+        arguments.model,
+        arguments.use_sim_time,
+        arguments.namespace,
+        arguments.log_level,
+        controller=arguments.controller,
     )
     with Processes(process_environment()) as processes:
         for node in nodes:
@@ -83,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     drive.add_argument("--params-file", help="YAML with parameters (default config/planner.yaml)")
     drive.add_argument("--model", default="", help="checkpoint directory; wins over the file")
     drive.add_argument("--use-sim-time", action="store_true", help="take the time from /clock")
+    drive.add_argument("--controller", action="store_true", help="start the controller node too")
     drive.add_argument("--namespace", default="", help="namespace of nodes and topics")
     drive.add_argument("--log-level", default="info", help="debug, info, warn, error or fatal (default info)")
     drive.set_defaults(run=_drive)

@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "plan": {"reasoning", "scene"},
     "planner": {"plan", "reasoning", "scene", "vla"},
     "evaluation": {"plan", "planner", "reasoning", "scene", "buffers", "synchronisation", "vla"},
-    "ros": {"plan", "planner", "reasoning", "scene", "buffers", "synchronisation", "vla", "evaluation"},
+    "control": set(),
+    "ros": {"control", "plan", "planner", "reasoning", "scene", "buffers", "synchronisation", "vla", "evaluation"},
     "cli": {"ros", "vla", "evaluation"},
 }
 

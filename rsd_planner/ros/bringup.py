@@ -63,8 +63,12 @@ def planner_nodes(
     namespace: str = "",
     log_level: str = "info",
     overrides: Mapping[str, str | bool | int | float] | None = None,
+    controller: bool = False,
 ) -> list[NodeDescription]:
-    """The planner's nodes. An empty model leaves the choice to params_file; overrides win over it.
+    """The planner and, if asked for, the controller that follows its trajectory.
+
+    An empty model leaves the choice to params_file; overrides (of the planner) win over it. The controller
+    reads config/controller.yaml; it is asked for because it may move a car.
 
     Raises ValueError for a file that does not exist or an unknown log level.
     """
@@ -77,7 +81,7 @@ def planner_nodes(
     if model:
         values["model"] = str(Path(model).expanduser().absolute())
     values.update(overrides or {})
-    return [
+    nodes = [
         NodeDescription(
             name="planner",
             executable="planner_node",
@@ -88,6 +92,20 @@ def planner_nodes(
             log_level=log_level,
         )
     ]
+    if controller:
+        nodes.append(
+            NodeDescription(
+                name="controller",
+                executable="controller_node",
+                module="rsd_planner.ros.nodes.controller",
+                namespace=namespace,
+                parameters_file=share_directory() / "config" / "controller.yaml",
+                overrides={"use_sim_time": use_sim_time},
+                log_level=log_level,
+                remappings={"trajectory": "planner/trajectory"},
+            )
+        )
+    return nodes
 
 
 def process_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -15,6 +15,7 @@ from std_msgs.msg import ColorRGBA, Header
 from visualization_msgs.msg import Marker, MarkerArray
 
 from rsd_planner.buffers import NANOSECONDS, OdometrySample
+from rsd_planner.control.reference import Reference
 from rsd_planner.msg import ChainOfCausation, Trajectory, TrajectoryPoint
 from rsd_planner.plan import Plan
 
@@ -42,6 +43,35 @@ def odometry_sample(message: Odometry) -> OdometrySample:
         quaternion,
         speed_mps=twist.linear.x if math.isfinite(twist.linear.x) else math.nan,
         yaw_rate_radps=twist.angular.z if math.isfinite(twist.angular.z) else math.nan,
+    )
+
+
+def yaw_of(orientation: Quaternion) -> float:
+    """Heading (rad) of a quaternion's x axis in the horizontal plane."""
+    x, y, z, w = orientation.x, orientation.y, orientation.z, orientation.w
+    return math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+
+
+def reference(message: Trajectory) -> Reference:
+    """A plan as the controller follows it, in the frame of its pose_at_t0."""
+    pose = message.pose_at_t0
+    points = [
+        (
+            point.time_from_start.sec + point.time_from_start.nanosec * 1e-9,
+            point.pose.position.x,
+            point.pose.position.y,
+            yaw_of(point.pose.orientation),
+            point.longitudinal_velocity,
+            point.curvature,
+        )
+        for point in message.points
+    ]
+    return Reference.from_plan(
+        stamp_ns(message.header.stamp),
+        message.plan_id,
+        (pose.position.x, pose.position.y, yaw_of(pose.orientation)),
+        message.initial_velocity,
+        np.array(points).reshape(-1, 6),
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from rsd_planner.ros.bringup import planner_nodes, process_environment, share_directory
+from rsd_planner.ros.controller_parameters import ControllerParameters
 from rsd_planner.ros.demo import local_environment
 from rsd_planner.ros.planner_parameters import PlannerParameters
 from rsd_planner.ros.processes import Processes
@@ -23,10 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 HAS_LAUNCH_ROS = importlib.util.find_spec("launch_ros") is not None
 
 
-def test_the_yaml_lists_every_parameter_with_its_default():
-    content = yaml.safe_load((ROOT / "config" / "planner.yaml").read_text())
+@pytest.mark.parametrize(
+    ("file", "parameters"), [("planner.yaml", PlannerParameters), ("controller.yaml", ControllerParameters)]
+)
+def test_the_yaml_lists_every_parameter_with_its_default(file, parameters):
+    content = yaml.safe_load((ROOT / "config" / file).read_text())
     assert list(content) == ["/**"]  # a node's name as the key would win over launch arguments
-    defaults = dataclasses.asdict(PlannerParameters())
+    defaults = dataclasses.asdict(parameters())
     assert content["/**"]["ros__parameters"] == defaults
 
 

@@ -6,7 +6,6 @@ new t0 are together, one cycle at a time. Status goes out once a second whatever
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,17 +13,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path as FilePath
 
-import rclpy
 import torch
 from nav_msgs.msg import Odometry, Path
-from rclpy._rclpy_pybind11 import RCLError
 from rclpy.clock import Clock, ClockType, JumpThreshold
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import qos_policy_name_from_kind
-from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 from visualization_msgs.msg import MarkerArray
@@ -37,6 +32,7 @@ from rsd_planner.ros import conversions
 from rsd_planner.ros.images import decode_compressed_image, decode_image
 from rsd_planner.ros.parameters import declare
 from rsd_planner.ros.planner_parameters import PlannerParameters
+from rsd_planner.ros.process import run_node
 from rsd_planner.ros.qos import PLAN_QOS, STATUS_QOS, sensor_qos
 from rsd_planner.synchronisation import Selection, SynchronisationLimits, Synchroniser, Undecodable
 from rsd_planner.vla.checkpoint import Checkpoint, dtype_named
@@ -76,8 +72,8 @@ class PlannerNode(Node):
         self._newest: Plan | None = None
         self._warned: dict[str, float] = {}
         self._qos_problems: dict[str, str] = {}
-        self.fatal: BaseException | None = None
-        """Set by the worker when the node cannot go on."""
+        self.fatal = ""
+        """Set by the worker when the node cannot go on: why."""
         self._subscribe()
         self._wake = threading.Event()
         self._stopping = False
@@ -149,7 +145,7 @@ class PlannerNode(Node):
         try:
             planner = self._load()
         except Exception as error:
-            self.fatal = error
+            self.fatal = f"the model cannot be loaded: {error}"
             return
         while not self._stopping:
             self._wake.wait()
@@ -300,33 +296,7 @@ class PlannerNode(Node):
 
 def main() -> None:
     """Runs the node until SIGINT or SIGTERM. Exit code 1 if it cannot be configured or loaded."""
-    try:
-        rclpy.init(signal_handler_options=SignalHandlerOptions.ALL)
-        node = PlannerNode()
-    except (ValueError, RCLError) as error:  # a CheckpointError is a ValueError
-        print(f"planner: {error}", file=sys.stderr)
-        rclpy.try_shutdown()
-        sys.exit(1)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    code = 0
-    try:
-        while rclpy.ok():
-            executor.spin_once(timeout_sec=0.5)
-            if node.fatal is not None:
-                node.get_logger().fatal(f"the model cannot be loaded: {node.fatal}")
-                code = 1
-                break
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        node.stop()
-        try:
-            node.destroy_node()
-            rclpy.try_shutdown()
-        except KeyboardInterrupt:  # a second SIGINT while the node is taken down
-            pass
-    sys.exit(code)
+    run_node(PlannerNode)
 
 
 if __name__ == "__main__":

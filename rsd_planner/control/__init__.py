@@ -1,0 +1,1 @@
+"""Following a trajectory: vehicle model, tracking and the first safety layer."""
