@@ -16,6 +16,7 @@ setup(
         "numpy>=1.26",
         "opencv-python-headless>=5.0",
         "osqp>=1.1",
+        "panda3d>=1.10.16",
         "rosbags>=0.11.9",
         "safetensors>=0.8",
         "scipy>=1.17",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
+
+from rsd_planner.ros.bringup import share_directory
 
 
 def _drive(arguments: argparse.Namespace) -> int:
@@ -66,6 +69,37 @@ def _bag_play(arguments: argparse.Namespace) -> int:
     return run(arguments)
 
 
+def _sim_list(_: argparse.Namespace) -> int:
+    from rsd_planner.simulation.scenarios import FAMILIES
+
+    for name, builder in FAMILIES.items():
+        print(f"{name:<26}{(builder.__doc__ or '').strip()}")
+    return 0
+
+
+def _sim_render(arguments: argparse.Namespace) -> int:
+    from rsd_planner.simulation.cameras import Rig
+    from rsd_planner.simulation.show import render_scenario
+
+    rig = Rig.from_yaml(arguments.rig or share_directory() / "config" / "cameras.yaml")
+    for file in render_scenario(
+        arguments.scenario, arguments.split, arguments.seed, rig, arguments.out, arguments.seconds
+    ):
+        print(file)
+    return 0
+
+
+def _sim_check(arguments: argparse.Namespace) -> int:
+    from rsd_planner.simulation.scenarios import FAMILIES
+    from rsd_planner.simulation.show import judge_expert, table
+
+    families = list(FAMILIES) if arguments.scenario == "all" else [arguments.scenario]
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    verdicts = list(judge_expert(families, arguments.split, seeds, arguments.seconds, arguments.workers))
+    print(table(verdicts))
+    return int(any(verdict.violations for verdict in verdicts))
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     from rsd_planner.ros.demo import run
 
@@ -97,6 +131,25 @@ def _parser() -> argparse.ArgumentParser:
     info = model.add_parser("info", help="what a checkpoint holds, its size and the memory it needs")
     info.add_argument("directory", type=Path, help="checkpoint directory of the public layout")
     info.set_defaults(run=_model_info)
+
+    sim = commands.add_parser("sim", help="look at the driving world").add_subparsers(required=True, metavar="ACTION")
+    sim.add_parser("list", help="the scenario families, one a line").set_defaults(run=_sim_list)
+    render = sim.add_parser("render", help="let the expert drive a scenario; write pictures and a video")
+    render.add_argument("--scenario", required=True, help="family, see `sim list`")
+    render.add_argument("--seed", type=int, default=0, help="default 0")
+    render.add_argument("--split", default="train", help="train, validation or held-out (default train)")
+    render.add_argument("--seconds", type=float, default=12.0, help="length (default 12)")
+    render.add_argument("--rig", type=Path, help="YAML of the cameras (default config/cameras.yaml)")
+    render.add_argument("--out", type=Path, default=Path("log/sim"), help="directory (default log/sim)")
+    render.set_defaults(run=_sim_render)
+    check = sim.add_parser("check", help="let the expert drive scenarios; exit code 1 if it breaks a rule")
+    check.add_argument("--scenario", default="all", help="family or all (default all)")
+    check.add_argument("--split", default="held-out", help="train, validation or held-out (default held-out)")
+    check.add_argument("--seeds", type=int, default=16, help="of each family (default 16)")
+    check.add_argument("--first-seed", type=int, default=0, help="default 0")
+    check.add_argument("--seconds", type=float, default=20.0, help="length of each drive (default 20)")
+    check.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    check.set_defaults(run=_sim_check)
 
     bag = commands.add_parser("bag", help="make and play bags").add_subparsers(required=True, metavar="ACTION")
     make = bag.add_parser("make", help="write a rosbag2 of recorded odometry and pictures")

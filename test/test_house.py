@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "evaluation": {"plan", "planner", "reasoning", "scene", "buffers", "synchronisation", "vla"},
     "control": set(),
     "ros": {"control", "plan", "planner", "reasoning", "scene", "buffers", "synchronisation", "vla", "evaluation"},
-    "cli": {"ros", "vla", "evaluation"},
+    "simulation": {"control"},
+    "cli": {"ros", "vla", "evaluation", "simulation"},
 }
 
 
