@@ -1,12 +1,11 @@
 """Starts the planner: ros2 launch rsd_planner planner.launch.py model:=DIR."""
 
-from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import Node
-from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchContext, LaunchDescription
-from rsd_planner.ros.bringup import LOG_LEVELS, planner_nodes, process_environment
+from rsd_planner.ros.bringup import LOG_LEVELS, planner_nodes
+from rsd_planner.ros.launch_actions import actions
 
 
 def _nodes(context: LaunchContext) -> list:
@@ -21,27 +20,7 @@ def _nodes(context: LaunchContext) -> list:
         log_level=argument("log_level"),
         controller=argument("controller").lower() in ("true", "1"),
     )
-    profiles = {k: v for k, v in process_environment().items() if k.endswith("_DEFAULT_PROFILES_FILE")}
-    return [
-        *[SetEnvironmentVariable(name, value) for name, value in profiles.items()],
-        *[
-            Node(
-                package="rsd_planner",
-                executable=node.executable,
-                name=node.name,
-                namespace=node.namespace,
-                parameters=[
-                    str(node.parameters_file),
-                    {name: ParameterValue(value, value_type=type(value)) for name, value in node.overrides.items()},
-                ],
-                remappings=list(node.remappings.items()),
-                ros_arguments=["--log-level", node.log_level],
-                output="screen",
-                emulate_tty=True,
-            )
-            for node in nodes
-        ],
-    ]
+    return actions(nodes)
 
 
 def generate_launch_description() -> LaunchDescription:

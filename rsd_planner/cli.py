@@ -12,6 +12,10 @@ from rsd_planner.ros.bringup import share_directory
 
 
 def _drive(arguments: argparse.Namespace) -> int:
+    if arguments.scenario:
+        from rsd_planner.ros.closed_loop import run
+
+        return run(arguments)
     from rsd_planner.ros.bringup import planner_nodes, process_environment
     from rsd_planner.ros.processes import Processes
 
@@ -91,13 +95,44 @@ def _sim_render(arguments: argparse.Namespace) -> int:
 
 def _sim_check(arguments: argparse.Namespace) -> int:
     from rsd_planner.simulation.scenarios import FAMILIES
-    from rsd_planner.simulation.show import judge_expert, table
+    from rsd_planner.simulation.show import judge_expert
+    from rsd_planner.simulation.verdict import table
 
     families = list(FAMILIES) if arguments.scenario == "all" else [arguments.scenario]
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     verdicts = list(judge_expert(families, arguments.split, seeds, arguments.seconds, arguments.workers))
     print(table(verdicts))
     return int(any(verdict.violations for verdict in verdicts))
+
+
+def _data_make(arguments: argparse.Namespace) -> int:
+    from rsd_planner.training.data_set import make
+
+    rig = arguments.rig or share_directory() / "config" / "cameras.yaml"
+    if arguments.as_bag:
+        from rsd_planner.ros.clip_bags import make_bags
+
+        print(make_bags(arguments.split, arguments.clips, arguments.out, rig, arguments.workers, arguments.storage))
+        return 0
+    card = make(arguments.split, arguments.clips, arguments.out, rig, arguments.workers)
+    speed = f", {card['clips_per_s']:.2f} clips/s" if card["clips_per_s"] else ""
+    print(
+        f"{arguments.out}: {card['clips']} clips, {card['samples']} samples, "
+        f"{card['bytes_per_clip']} bytes a clip{speed}"
+    )
+    return 0
+
+
+def _data_check(arguments: argparse.Namespace) -> int:
+    from rsd_planner.training.data_set import describe, leaks
+
+    for directory in arguments.directories:
+        print(f"{directory}:")
+        for name, value in describe(directory).items():
+            print(f"  {name}: {value}")
+    found = leaks(arguments.directories)
+    print("\n".join(found) if found else "no world is in two of them")
+    return int(bool(found))
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -118,14 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--storage", choices=("sqlite3", "mcap"), default="mcap", help="bag format (default mcap)")
     demo.set_defaults(run=_demo)
 
-    drive = commands.add_parser("drive", help="start the nodes of launch/planner.launch.py without ros2 launch")
-    drive.add_argument("--params-file", help="YAML with parameters (default config/planner.yaml)")
-    drive.add_argument("--model", default="", help="checkpoint directory; wins over the file")
-    drive.add_argument("--use-sim-time", action="store_true", help="take the time from /clock")
-    drive.add_argument("--controller", action="store_true", help="start the controller node too")
-    drive.add_argument("--namespace", default="", help="namespace of nodes and topics")
-    drive.add_argument("--log-level", default="info", help="debug, info, warn, error or fatal (default info)")
-    drive.set_defaults(run=_drive)
+    _add_drive(commands)
 
     model = commands.add_parser("model", help="look at checkpoints").add_subparsers(required=True, metavar="ACTION")
     info = model.add_parser("info", help="what a checkpoint holds, its size and the memory it needs")
@@ -151,6 +179,20 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     check.set_defaults(run=_sim_check)
 
+    data = commands.add_parser("data", help="make and check data sets").add_subparsers(required=True, metavar="ACTION")
+    record = data.add_parser("make", help="record clips of expert driving; shards that are there are kept")
+    record.add_argument("--split", required=True, help="train, validation or held-out")
+    record.add_argument("--clips", type=int, required=True, help="drives of 12 s, one sample a second")
+    record.add_argument("--out", type=Path, required=True, help="directory of the data set")
+    record.add_argument("--rig", type=Path, help="YAML of the cameras (default config/cameras.yaml)")
+    record.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    record.add_argument("--as-bag", action="store_true", help="a rosbag2 for each clip instead of shards")
+    record.add_argument("--storage", choices=("sqlite3", "mcap"), default="mcap", help="of bags (default mcap)")
+    record.set_defaults(run=_data_make)
+    verify = data.add_parser("check", help="balance and lengths of data sets; exit code 1 if two share a world")
+    verify.add_argument("directories", type=Path, nargs="+", help="data sets")
+    verify.set_defaults(run=_data_check)
+
     bag = commands.add_parser("bag", help="make and play bags").add_subparsers(required=True, metavar="ACTION")
     make = bag.add_parser("make", help="write a rosbag2 of recorded odometry and pictures")
     make.add_argument("--odometry", type=Path, required=True, help="CSV with t_s, x_m .. yaw_rate_radps")
@@ -172,6 +214,34 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--wait", type=float, default=5.0, help="seconds to wait for subscribers (default 5)")
     play.set_defaults(run=_bag_play)
     return parser
+
+
+def _add_drive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    drive = commands.add_parser(
+        "drive",
+        help="start planner and controller, or drive scenarios closed-loop",
+        description="Without --scenario: the nodes of launch/planner.launch.py without ros2 launch, until interrupted. "
+        "With --scenario: simulator, planner and controller in three processes over DDS, and a table of the drives; "
+        "exit code 1 if one failed.",
+    )
+    drive.add_argument("--params-file", help="YAML with parameters of the planner (default config/planner.yaml)")
+    drive.add_argument("--model", default="", help="checkpoint directory; wins over the file")
+    drive.add_argument("--log-level", default="info", help="debug, info, warn, error or fatal (default info)")
+    nodes = drive.add_argument_group("without --scenario")
+    nodes.add_argument("--use-sim-time", action="store_true", help="take the time from /clock")
+    nodes.add_argument("--controller", action="store_true", help="start the controller node too")
+    nodes.add_argument("--namespace", default="", help="namespace of nodes and topics")
+    loop = drive.add_argument_group("closed loop")
+    loop.add_argument("--scenario", default="", help="family (see `sim list`) or all")
+    loop.add_argument("--policy", choices=("model", "expert"), default="model", help="who plans (default model)")
+    loop.add_argument("--split", default="held-out", help="train, validation or held-out (default held-out)")
+    loop.add_argument("--seeds", type=int, default=1, help="of each family (default 1)")
+    loop.add_argument("--first-seed", type=int, default=0, help="default 0")
+    loop.add_argument("--seconds", type=float, default=20.0, help="length of each drive (default 20)")
+    loop.add_argument("--realtime", action="store_true", help="by the wall clock; default lock-step, repeatable")
+    loop.add_argument("--cameras", action="store_true", help="publish pictures for the expert too")
+    loop.add_argument("--out", type=Path, default=Path("log/drive"), help="verdicts and logs (default log/drive)")
+    drive.set_defaults(run=_drive)
 
 
 def main() -> None:

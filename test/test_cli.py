@@ -16,7 +16,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 COMMANDS = [
     *("-", "demo", "drive", "model", "model info", "bag", "bag make", "bag play"),
-    *("sim", "sim list", "sim render", "sim check"),
+    *("sim", "sim list", "sim render", "sim check", "data", "data make", "data check"),
 ]
 
 
@@ -50,7 +50,7 @@ def test_sim_render_writes_pictures_and_a_video(tmp_path):
 
 def test_sim_check_prints_a_table():
     run = _run("sim", "check", "--scenario", "follow", "--seeds", "2", "--seconds", "3")
-    assert run.returncode == 0 and "follow                          2/2" in run.stdout
+    assert run.returncode == 0 and run.stdout.splitlines()[1].split()[:4] == ["follow", "2/2", "0", "0"]
 
 
 def test_mistakes_end_with_one_line(tmp_path, tiny_directory):

@@ -12,6 +12,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "msg" not in path.rel
 ROS = {
     "rclpy", "builtin_interfaces", "geometry_msgs", "nav_msgs", "sensor_msgs", "std_msgs", "visualization_msgs",
     "rosgraph_msgs", "rcl_interfaces", "launch", "launch_ros", "rsd_planner.msg", "ament_index_python",
+    "tf2_msgs", "ackermann_msgs", "autoware_control_msgs",
 }  # fmt: skip
 # Part -> parts of this package that it may import. A module directly in rsd_planner/ is a part of its own.
 MAY_IMPORT = {
@@ -24,9 +25,13 @@ MAY_IMPORT = {
     "planner": {"plan", "reasoning", "scene", "vla"},
     "evaluation": {"plan", "planner", "reasoning", "scene", "buffers", "synchronisation", "vla"},
     "control": set(),
-    "ros": {"control", "plan", "planner", "reasoning", "scene", "buffers", "synchronisation", "vla", "evaluation"},
+    "ros": {
+        *("control", "plan", "planner", "reasoning", "scene", "buffers", "synchronisation", "vla", "evaluation"),
+        *("simulation", "training"),
+    },
     "simulation": {"control"},
-    "cli": {"ros", "vla", "evaluation", "simulation"},
+    "training": {"control", "plan", "planner", "reasoning", "scene", "simulation", "vla", "evaluation"},
+    "cli": {"ros", "vla", "evaluation", "simulation", "training"},
 }
 
 

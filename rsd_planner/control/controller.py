@@ -60,8 +60,9 @@ class Controller:
         self.supervisor.offer(plan, now_ns, self._state_at(now_ns))
 
     def clear(self) -> None:
-        """Forgets plan and odometry, as after a jump of the clock."""
+        """Forgets everything, as after a jump of the (simulated) clock: it is another drive."""
         self.supervisor.clear()
+        self._last, self._actuators = Command(), VehicleState()
         self._odometry = None
         self._acted.clear()
 

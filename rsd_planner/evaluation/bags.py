@@ -6,6 +6,7 @@ import csv
 import math
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,23 @@ def read_odometry(path: Path) -> list[OdometryRow]:
     return rows
 
 
+@contextmanager
+def new_bag(out: Path, storage: str) -> Iterator[Writer]:
+    """A writer of a rosbag2 that appears as `out` when it is complete, and not at all if an error interrupts it.
+
+    Raises FileExistsError if out exists.
+    """
+    if out.exists():
+        raise FileExistsError(f"{out} exists already")
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    with Writer(partial / out.name, version=9, storage_plugin=STORAGES[storage]) as writer:  # files have its name
+        yield writer
+    (partial / out.name).rename(out)
+    partial.rmdir()
+
+
 def write_sample_bag(
     odometry: Path,
     pictures: Sequence[Path],
@@ -85,20 +103,15 @@ def write_sample_bag(
         raise ValueError(
             f"storage {storage!r} / transport {transport!r}: {', '.join(STORAGES)} / {', '.join(TRANSPORTS)}"
         )
-    if out.exists():
-        raise FileExistsError(f"{out} exists already")
     rows = [row for row in read_odometry(odometry) if row.t_s <= seconds]
     images = [_read_picture(path, size, transport) for path in pictures]
     if not images:
         raise ValueError("no pictures were given")
     store = get_typestore(Stores.ROS2_JAZZY)
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
     image_type = "sensor_msgs/msg/CompressedImage" if transport == "compressed" else "sensor_msgs/msg/Image"
     suffix = "/compressed" if transport == "compressed" else ""
     count = 0
-    with Writer(partial, version=9, storage_plugin=STORAGES[storage]) as writer:
+    with new_bag(out, storage) as writer:
         odometry_connection = writer.add_connection("/odometry", "nav_msgs/msg/Odometry", typestore=store)
         connections = [
             writer.add_connection(f"/camera/{name}/image{suffix}", image_type, typestore=store) for name in cameras
@@ -113,7 +126,6 @@ def write_sample_bag(
                 message, connection = _image_message(store, stamp_ns, cameras[camera], picture), connections[camera]
             writer.write(connection, stamp_ns, store.serialize_cdr(message, connection.msgtype))
             count += 1
-    partial.rename(out)
     return count
 
 

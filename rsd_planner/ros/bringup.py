@@ -93,19 +93,61 @@ def planner_nodes(
         )
     ]
     if controller:
-        nodes.append(
-            NodeDescription(
-                name="controller",
-                executable="controller_node",
-                module="rsd_planner.ros.nodes.controller",
-                namespace=namespace,
-                parameters_file=share_directory() / "config" / "controller.yaml",
-                overrides={"use_sim_time": use_sim_time},
-                log_level=log_level,
-                remappings={"trajectory": "planner/trajectory"},
-            )
-        )
+        nodes.append(_controller_node({"use_sim_time": use_sim_time}, namespace, log_level))
     return nodes
+
+
+def simulation_nodes(
+    planner: NodeDescription | None, simulator: Mapping[str, str | bool | int | float], log_level: str = "info"
+) -> list[NodeDescription]:
+    """The simulator, a controller and a planner: the given one, or the expert that plans from the true state.
+
+    simulator holds parameters that differ from config/simulator.yaml. All use simulated time.
+    """
+    config = share_directory() / "config"
+    sim_time: dict[str, str | bool | int | float] = {"use_sim_time": True}
+    if planner is None:
+        planner = NodeDescription(
+            name="planner",
+            executable="expert_planner_node",
+            module="rsd_planner.ros.nodes.expert_planner",
+            namespace="",
+            parameters_file=config / "simulator.yaml",
+            overrides=sim_time,
+            log_level=log_level,
+            remappings={"world": "simulator/world"},
+        )
+    world = NodeDescription(
+        name="simulator",
+        executable="simulator_node",
+        module="rsd_planner.ros.nodes.simulator",
+        namespace="",
+        parameters_file=config / "simulator.yaml",
+        overrides=simulator,
+        log_level=log_level,
+        remappings={
+            "command": "controller/command",
+            "controller_status": "controller/status",
+            "trajectory": "planner/trajectory",
+            "reasoning": "planner/reasoning",
+        },
+    )
+    return [planner, _controller_node(sim_time, "", log_level), world]
+
+
+def _controller_node(
+    overrides: Mapping[str, str | bool | int | float], namespace: str, log_level: str
+) -> NodeDescription:
+    return NodeDescription(
+        name="controller",
+        executable="controller_node",
+        module="rsd_planner.ros.nodes.controller",
+        namespace=namespace,
+        parameters_file=share_directory() / "config" / "controller.yaml",
+        overrides=overrides,
+        log_level=log_level,
+        remappings={"trajectory": "planner/trajectory"},
+    )
 
 
 def process_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:

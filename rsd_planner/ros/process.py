@@ -16,7 +16,8 @@ def run_node(make: Callable[[], Node]) -> None:
     """Makes a node and spins it until SIGINT or SIGTERM, then exits.
 
     Exit code 1 with one line on stderr if making it raises ValueError, or when its attribute `fatal`
-    says why it cannot go on. A node with a method `stop` has it called before it is destroyed.
+    says why it cannot go on; exit code 0 when its attribute `finished` is true. A node with a method `stop`
+    has it called before it is destroyed.
     """
     name = sys.argv[0].rsplit("/", 1)[-1].removesuffix(".py")
     try:
@@ -35,6 +36,8 @@ def run_node(make: Callable[[], Node]) -> None:
             if fatal := getattr(node, "fatal", ""):
                 node.get_logger().fatal(fatal)
                 code = 1
+                break
+            if getattr(node, "finished", False):
                 break
     except (KeyboardInterrupt, ExternalShutdownException):
         pass

@@ -102,7 +102,7 @@ class Actor:
     target_speed_mps: float = field(default=math.nan)
     rate_mps2: float = 2.0
     drift_to_m: float = 0.0
-    _next: int = 0
+    actions_begun: int = 0
 
     def __post_init__(self) -> None:
         if math.isnan(self.target_speed_mps):
@@ -111,7 +111,7 @@ class Actor:
     @property
     def stands_for_good(self) -> bool:
         """True for an obstacle or a parked vehicle, not for somebody who waits."""
-        moves = self._next < len(self.actions) or self.target_speed_mps > 0 or self.kind is Kind.PEDESTRIAN
+        moves = self.actions_begun < len(self.actions) or self.target_speed_mps > 0 or self.kind is Kind.PEDESTRIAN
         return self.speed_mps < 0.1 and not moves
 
     @property
@@ -133,10 +133,10 @@ class Actor:
 
     def step(self, time_s: float, ego_distance_m: float, leader: tuple[float, float] | None, step_s: float) -> None:
         """Moves on. leader is (bumper distance m, speed m/s) of what is ahead in its lane, if anything."""
-        if self._next < len(self.actions):
-            action = self.actions[self._next]
+        if self.actions_begun < len(self.actions):
+            action = self.actions[self.actions_begun]
             if time_s >= action.after_s or ego_distance_m <= action.ego_within_m:
-                self._next += 1
+                self.actions_begun += 1
                 if action.speed_mps is not None:
                     self.target_speed_mps, self.rate_mps2 = action.speed_mps, action.rate_mps2
                 if action.drift_mps:

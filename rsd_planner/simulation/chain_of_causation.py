@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rsd_planner.simulation import expert
-from rsd_planner.simulation.expert import ExpertPlan
+from rsd_planner.simulation.expert_plan import CRUISE, ExpertPlan
 from rsd_planner.simulation.world import World
 
 LONGITUDINAL = ("keep speed", "speed up", "slow down", "stop", "wait", "set off")
@@ -66,11 +66,11 @@ def meaning(world: World, plan: ExpertPlan | None = None) -> Meaning:
         obstacle = next(actor for actor in world.actors if actor.name == plan.nudge_for)
         lateral = "nudge left" if _nudge_side(world, plan) > 0 else "nudge right"
         around = obstacle.kind.value
-        if plan.cause == expert.CRUISE or plan.cause.name in (obstacle.name, "curve"):
+        if plan.cause == CRUISE or plan.cause.name in (obstacle.name, "curve"):
             side = "right" if lateral == "nudge left" else "left"
             return Meaning(longitudinal, lateral, "obstacle", what=around, side=side)
     # Who brakes for something that is further off says so; who drives on does not mention it yet.
-    brakes = longitudinal in ("slow down", "stop", "wait") and plan.cause == expert.CRUISE
+    brakes = longitudinal in ("slow down", "stop", "wait") and plan.cause == CRUISE
     named = plan.later_cause if brakes else plan.cause
     kind, name = named.kind, named.name
     if kind in ("free road", "curve") or not _changes(world, plan, name):

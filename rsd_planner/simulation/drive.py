@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rsd_planner.control.controller import Controller
+from rsd_planner.control.controller import Controller, ControlOutput
 from rsd_planner.control.mpc import Mpc
 from rsd_planner.control.reference import Reference
 from rsd_planner.control.supervisor import SafetyLimits
-from rsd_planner.control.vehicle import Command, VehicleState
+from rsd_planner.control.vehicle import VehicleState
 from rsd_planner.simulation import expert
+from rsd_planner.simulation.drive_by_wire import DriveByWire
 from rsd_planner.simulation.world import STEP_S, World
 
 PLAN_EVERY, CONTROL_EVERY = 10, 2
 """Physics steps between plans (10 Hz) and commands (50 Hz)."""
+Policy = Callable[[World], Reference]
 
 
 @dataclass
@@ -34,38 +35,47 @@ def expert_policy(world: World) -> Reference:
     return expert.plan(world).reference(world)
 
 
+class Driver:
+    """A policy at 10 Hz with a controller at 50 Hz behind it, asked at each physics step."""
+
+    def __init__(self, world: World, policy: Policy = expert_policy) -> None:
+        self._policy = policy
+        self._controller = Controller(world.vehicle, Mpc(world.vehicle), SafetyLimits(), CONTROL_EVERY * STEP_S)
+
+    def drive(self, world: World, step: int) -> ControlOutput | None:
+        """The command for a physics step, None where the last one stays."""
+        now_ns, ego = round(world.time_s * 1e9), world.ego
+        self._controller.on_odometry(now_ns, ego.x_m, ego.y_m, ego.yaw_rad, ego.speed_mps)
+        if step % PLAN_EVERY == 0:
+            self._controller.on_plan(self._policy(world), now_ns)
+        return self._controller.step(now_ns) if step % CONTROL_EVERY == 0 else None
+
+
 def drive(
     world: World,
     seconds: float,
-    policy: Callable[[World], Reference] = expert_policy,
+    policy: Policy = expert_policy,
     watch: Callable[[World], None] | None = None,
+    each_step: Callable[[World], None] | None = None,
 ) -> DriveLog:
-    """Drives the world's ego by a policy at 10 Hz; watch sees the world before each plan. Changes the world.
+    """Drives the world's ego by a policy; watch sees the world before each plan, each_step at each physics step.
 
-    Stops early after a collision.
+    Changes the world. Stops early after a collision.
     """
-    vehicle, log = world.vehicle, DriveLog()
-    period_s = CONTROL_EVERY * STEP_S
-    controller = Controller(vehicle, Mpc(vehicle), SafetyLimits(), period_s)
-    waiting: deque[Command] = deque([Command()] * round(vehicle.dead_time_s / STEP_S))
-    command = Command()
+    log, driver, wire = DriveLog(), Driver(world, policy), DriveByWire(world.vehicle, STEP_S)
     begin_s, _ = world.ego_place()
     for step in range(round(seconds / STEP_S)):
-        now_ns = round(world.time_s * 1e9)
-        ego = world.ego
-        controller.on_odometry(now_ns, ego.x_m, ego.y_m, ego.yaw_rad, ego.speed_mps)
-        if step % PLAN_EVERY == 0:
-            if watch is not None:
-                watch(world)
-            controller.on_plan(policy(world), now_ns)
-        if step % CONTROL_EVERY == 0:
-            output = controller.step(now_ns)
-            command = output.command
+        if each_step is not None:
+            each_step(world)
+        if watch is not None and step % PLAN_EVERY == 0:
+            watch(world)
+        output = driver.drive(world, step)
+        if output is not None:
+            wire.accept(output.command, world.time_s)
             if output.tracking is not None:
                 log.lateral_errors_m.append(output.tracking.error.lateral_m)
                 log.speed_errors_mps.append(output.tracking.speed_error_mps)
-        waiting.append(command)
-        world.step(waiting.popleft())
+        world.step(wire.act(world.time_s))
         log.states.append(world.ego)
         if any(violation.startswith("collision") for violation in world.violations):
             break

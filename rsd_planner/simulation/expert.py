@@ -12,64 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rsd_planner.control.reference import Reference
 from rsd_planner.simulation.actors import Actor, Idm, Kind
+from rsd_planner.simulation.expert_plan import CRUISE, STEP_S, STEPS, Cause, ExpertPlan
 from rsd_planner.simulation.outlines import actor_box, crosses
 from rsd_planner.simulation.road import LANE_WIDTH_M
 from rsd_planner.simulation.world import AMBER_S, LightState, World
 
-STEPS, STEP_S = 64, 0.1
 _COMFORT_LATERAL_MPS2 = 1.8
 _COMFORT_BRAKING_MPS2 = 1.2
 _CLEARANCE_M = 0.7
 _CORRIDOR_MARGIN_M = 0.35
 _STOP_MARGIN_M = 1.0
 _CAUTION_MPS = 4.0
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why the expert does not simply drive on: what kind of thing, and which (an actor's name, or the kind)."""
-
-    kind: str
-    name: str
-
-
-CRUISE = Cause("free road", "free road")
-
-
-@dataclass(frozen=True)
-class ExpertPlan:
-    """64 steps of 0.1 s. s_m, d_m (route), x_m, y_m, yaw_rad (world), speed_mps, curvature_radpm [64].
-
-    cause is what holds the car back most in the next three seconds, CRUISE if nothing does; later_cause the
-    same over the whole plan; nudge_for names the obstacle that it goes around.
-    """
-
-    speed_now_mps: float
-    s_m: NDArray[np.float64]
-    d_m: NDArray[np.float64]
-    x_m: NDArray[np.float64]
-    y_m: NDArray[np.float64]
-    yaw_rad: NDArray[np.float64]
-    speed_mps: NDArray[np.float64]
-    acceleration_mps2: NDArray[np.float64]
-    curvature_radpm: NDArray[np.float64]
-    cause: Cause
-    later_cause: Cause
-    nudge_for: str | None
-
-    def reference(self, world: World, plan_id: int = 1) -> Reference:
-        """The plan as the controller follows it, in the world's frame."""
-        ego = world.ego
-        cos, sin = math.cos(ego.yaw_rad), math.sin(ego.yaw_rad)
-        dx, dy = self.x_m - ego.x_m, self.y_m - ego.y_m
-        yaw = np.unwrap(np.concatenate([[0.0], self.yaw_rad - ego.yaw_rad]))
-        yaw = yaw[1:] - 2 * math.pi * round(yaw[1] / (2 * math.pi))
-        columns = [np.arange(1, STEPS + 1) * STEP_S, cos * dx + sin * dy, -sin * dx + cos * dy, yaw]
-        points = np.stack([*columns, self.speed_mps, self.curvature_radpm], axis=1)
-        pose = (ego.x_m, ego.y_m, ego.yaw_rad)
-        return Reference.from_plan(round(world.time_s * 1e9), plan_id, pose, self.speed_now_mps, points)
+_FIRM_BRAKING_MPS2 = 2.5
 
 
 @dataclass(frozen=True)
@@ -326,7 +281,20 @@ class _Planning:
             return math.inf
         if actor.speed_mps < 0.1:
             return self._stop(gap - 3.0, v)
-        return self.idm.acceleration(v, max(gap, 0.2), v - actor.speed_mps)
+        following = self.idm.acceleration(v, max(gap, 0.2), v - actor.speed_mps)
+        # IDM answers a gap that is suddenly short by braking to its wanted gap at once; what is needed is less.
+        return max(following, -max(_FIRM_BRAKING_MPS2, self._needed_braking(actor, gap, v) + 1.0))
+
+    @staticmethod
+    def _needed_braking(actor: Actor, gap: float, v: float) -> float:
+        """Constant braking (m/s^2) that just keeps off somebody ahead who goes on as now, standing ones included."""
+        room = max(gap - 3.0, 0.5)
+        closing = max(v - actor.speed_mps, 0.0)
+        needed = closing**2 / (2 * room)
+        if actor.acceleration_mps2 < -1.0:
+            stops_in = actor.speed_mps**2 / (-2 * actor.acceleration_mps2)
+            needed = max(needed, v**2 / (2 * (room + stops_in)))
+        return needed
 
     def _pedestrian(
         self, actor: Actor, s: float, v: float, grid: NDArray[np.float64], offsets: NDArray[np.float64]

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from rsd_planner.control.vehicle import VehicleState
-from rsd_planner.simulation.actors import COLOURS, Action, Actor, Kind
+from rsd_planner.simulation.actors import Action, Actor, Kind
+from rsd_planner.simulation.draws import (
+    START_S_M,
+    Random,
+    bystanders,
+    colour,
+    crossroads,
+    drawn_world,
+    oncoming,
+    vehicle,
+)
 from rsd_planner.simulation.road import LANE_WIDTH_M, Road
-from rsd_planner.simulation.world import AMBER_S, LightState, Surroundings, TrafficLight, World
+from rsd_planner.simulation.world import AMBER_S, LightState, TrafficLight, World
 
 SPLITS = ("train", "validation", "held-out")
 
-_START_S_M = 30.0
-Random = np.random.Generator
 Builder = Callable[[Random], World]
 FAMILIES: dict[str, Builder] = {}
 """Builders by family name; the docstring of each says what happens."""
@@ -31,7 +40,9 @@ def build(family: str, split: str, seed: int) -> World:
         raise ValueError(f"a seed is at least 0, not {seed}")
     # The split is part of the entropy: equal seeds of two splits have nothing in common.
     entropy = [SPLITS.index(split), zlib.crc32(family.encode()), seed]
-    return FAMILIES[family](np.random.default_rng(np.random.SeedSequence(entropy)))
+    world = FAMILIES[family](np.random.default_rng(np.random.SeedSequence(entropy)))
+    world.scenario = (family, split, seed)
+    return world
 
 
 def _family(name: str) -> Callable[[Builder], Builder]:
@@ -42,81 +53,32 @@ def _family(name: str) -> Callable[[Builder], Builder]:
     return register
 
 
-def _pick(random: Random, options: tuple[str, ...]) -> str:
-    return options[int(random.integers(len(options)))]
-
-
-def _world(random: Random, speed_mps: float, straight: bool = False, limit_mps: float = 13.9) -> World:
-    """A road with gentle bends, looks, and the ego in its lane."""
-    segments = [(80.0, 0.0)]
-    for _ in range(6):
-        bend = 0.0 if straight else float(random.uniform(-0.004, 0.004))
-        segments.append((float(random.uniform(50.0, 120.0)), bend))
-    road = Road.from_segments(segments)
-    x, y, yaw = road.pose(_START_S_M, float(random.uniform(-0.15, 0.15)))
-    surroundings = Surroundings(
-        light=_pick(random, ("day", "day", "dusk", "fog")),
-        scenery_seed=int(random.integers(2**31)),
-        density=float(random.uniform(0.5, 1.5)),
-    )
-    ego = VehicleState(x, y, yaw, speed_mps)
-    return World(road, ego, speed_limit_mps=limit_mps, surroundings=surroundings)
-
-
-def _colour(random: Random) -> str:
-    return _pick(random, COLOURS)
-
-
-def _car(random: Random, name: str, s_m: float, d_m: float = 0.0, **more: object) -> Actor:
-    """A vehicle of a drawn class and colour. more: fields of Actor."""
-    kind = (Kind.CAR, Kind.CAR, Kind.CAR, Kind.TRUCK, Kind.BUS)[int(random.integers(5))]
-    fields = {"kind": kind, "colour": _colour(random)} | more
-    return Actor(name=name, s_m=s_m, d_m=d_m, **fields)  # type: ignore[arg-type]
-
-
-def _oncoming(random: Random, world: World, count: int, first_s_m: float) -> None:
-    """Cars that come the other way and matter to nobody."""
-    s = first_s_m
-    for number in range(count):
-        s += float(random.uniform(20.0, 60.0))
-        speed = float(random.uniform(8.0, 13.0))
-        car = _car(random, f"oncoming {number}", s, LANE_WIDTH_M, road=world.road, speed_mps=speed, direction=-1)
-        world.actors.append(car)
-
-
-def _crossroads(random: Random, world: World, at_s_m: float) -> None:
-    """A straight road across the route at a place."""
-    x, y, yaw = world.road.pose(at_s_m, LANE_WIDTH_M / 2)
-    half = 150.0
-    across = yaw + np.pi / 2
-    start = (x - half * np.cos(across), y - half * np.sin(across), across)
-    world.crossroad = Road.from_segments([(2 * half, 0.0)], start)
-    world.crossroad_s_m = at_s_m
-    del random
-
-
 @_family("free curve")
 def _free_curve(random: Random) -> World:
     """An empty road with a bend too tight for the speed limit."""
     speed = float(random.uniform(9.0, 13.0))
-    world = _world(random, speed)
+    world = drawn_world(random, speed)
     bend = float(random.uniform(0.015, 0.035)) * (1 if random.random() < 0.5 else -1)
     road = Road.from_segments([(80.0 + float(random.uniform(0.0, 40.0)), 0.0), (60.0, bend), (200.0, 0.0)])
-    x, y, yaw = road.pose(_START_S_M)
+    x, y, yaw = road.pose(START_S_M)
     world.road, world.ego = road, VehicleState(x, y, yaw, speed)
-    _oncoming(random, world, int(random.integers(0, 3)), 80.0)
+    bystanders(random, world)
+    oncoming(random, world, int(random.integers(0, 3)), 80.0)
     return world
 
 
 @_family("follow")
 def _follow(random: Random) -> World:
-    """Behind somebody who drives slower than the limit."""
+    """Behind somebody who drives or rides slower than the limit."""
     speed = float(random.uniform(7.0, 12.0))
-    world = _world(random, speed)
-    lead = float(random.uniform(5.0, 10.0))
-    gap = float(random.uniform(14.0, 35.0)) + speed
-    world.actors.append(_car(random, "lead", _START_S_M + gap, road=world.road, speed_mps=lead))
-    _oncoming(random, world, int(random.integers(0, 4)), 60.0)
+    world = drawn_world(random, speed)
+    cycles = random.random() < 0.3
+    lead = float(random.uniform(4.0, 6.5)) if cycles else float(random.uniform(5.0, 10.0))
+    gap = float(random.uniform(14.0, 35.0)) + speed + (10.0 if cycles else 0.0)
+    rides: dict[str, Any] = {"kind": Kind.CYCLIST, "d_m": float(random.uniform(-0.9, 0.0))} if cycles else {}
+    world.actors.append(vehicle(random, "lead", START_S_M + gap, **rides, road=world.road, speed_mps=lead))
+    bystanders(random, world)
+    oncoming(random, world, int(random.integers(0, 4)), 60.0)
     return world
 
 
@@ -124,15 +86,35 @@ def _follow(random: Random) -> World:
 def _hard_braking_lead(random: Random) -> World:
     """The vehicle ahead brakes hard, stands, and goes on."""
     speed = float(random.uniform(8.0, 12.5))
-    world = _world(random, speed)
+    world = drawn_world(random, speed)
     begin = float(random.uniform(1.0, 4.0))
     actions = (
         Action(after_s=begin, speed_mps=0.0, rate_mps2=float(random.uniform(4.0, 6.5))),
         Action(after_s=begin + 7.0, speed_mps=speed, rate_mps2=1.5),
     )
     gap = 1.8 * speed + 8.0 + float(random.uniform(0.0, 8.0))
-    world.actors.append(_car(random, "lead", _START_S_M + gap, road=world.road, speed_mps=speed, actions=actions))
-    _oncoming(random, world, int(random.integers(0, 3)), 60.0)
+    world.actors.append(vehicle(random, "lead", START_S_M + gap, road=world.road, speed_mps=speed, actions=actions))
+    bystanders(random, world)
+    oncoming(random, world, int(random.integers(0, 3)), 60.0)
+    return world
+
+
+@_family("parking lead")
+def _parking_lead(random: Random) -> World:
+    """The vehicle ahead slows, pulls over to the shoulder and parks."""
+    speed = float(random.uniform(7.0, 11.0))
+    world = drawn_world(random, speed)
+    begin = float(random.uniform(1.0, 4.0))
+    actions = (
+        Action(after_s=begin, speed_mps=float(random.uniform(3.0, 5.0)), rate_mps2=1.5),
+        Action(after_s=begin + 2.5, drift_mps=-float(random.uniform(0.8, 1.2)), drift_to_m=-3.5),
+        Action(after_s=begin + 5.0, speed_mps=0.0, rate_mps2=1.5),
+    )
+    gap = 1.6 * speed + float(random.uniform(6.0, 16.0))
+    kind = (Kind.CAR, Kind.CAR, Kind.TRUCK)[int(random.integers(3))]
+    lead = vehicle(random, "lead", START_S_M + gap, kind=kind, road=world.road, speed_mps=speed, actions=actions)
+    world.actors.append(lead)
+    oncoming(random, world, int(random.integers(0, 3)), 60.0)
     return world
 
 
@@ -140,7 +122,7 @@ def _hard_braking_lead(random: Random) -> World:
 def _cut_in(random: Random) -> World:
     """Somebody on the shoulder pulls into the lane ahead, slower than us."""
     speed = float(random.uniform(8.0, 12.5))
-    world = _world(random, speed)
+    world = drawn_world(random, speed)
     slow = float(random.uniform(5.0, 7.0))
     action = Action(
         ego_within_m=14.0 + 3.0 * (speed - slow) + float(random.uniform(4.0, 12.0)),
@@ -150,26 +132,27 @@ def _cut_in(random: Random) -> World:
         rate_mps2=1.0,
     )
     kind = (Kind.CAR, Kind.CAR, Kind.TRUCK)[int(random.integers(3))]
-    s = _START_S_M + float(random.uniform(55.0, 70.0))
+    s = START_S_M + float(random.uniform(55.0, 70.0))
     world.actors.append(
-        _car(random, "cutter", s, -3.2, kind=kind, road=world.road, speed_mps=slow - 1.0, actions=(action,))
+        vehicle(random, "cutter", s, -3.2, kind=kind, road=world.road, speed_mps=slow - 1.0, actions=(action,))
     )
-    _oncoming(random, world, int(random.integers(0, 3)), 60.0)
+    oncoming(random, world, int(random.integers(0, 3)), 60.0)
     return world
 
 
 def _light_world(random: Random, phases: tuple[tuple[float, LightState], ...], stop_in_m: float) -> World:
-    world = _world(random, float(random.uniform(8.0, 12.0)), straight=True)
-    stop_s = _START_S_M + world.ego_front_m + stop_in_m
+    world = drawn_world(random, float(random.uniform(8.0, 12.0)), straight=True)
+    stop_s = START_S_M + world.ego_front_m + stop_in_m
     world.lights = [TrafficLight(stop_s, phases)]
-    _crossroads(random, world, stop_s + 8.0)
-    _oncoming(random, world, int(random.integers(0, 3)), stop_s + 30.0)
+    crossroads(world, stop_s + 8.0)
+    bystanders(random, world, until_s_m=stop_s - 6.0)
+    oncoming(random, world, int(random.integers(0, 3)), stop_s + 30.0)
     if phases[0][1] is not LightState.GREEN:
         assert world.crossroad is not None
         for number in range(int(random.integers(1, 3))):
             speed = float(random.uniform(7.0, 10.0))
             start = 150.0 - float(random.uniform(10.0, 60.0)) - 30.0 * number
-            car = _car(random, f"crossing {number}", start, 0.0, road=world.crossroad, speed_mps=speed)
+            car = vehicle(random, f"crossing {number}", start, 0.0, road=world.crossroad, speed_mps=speed)
             world.actors.append(car)
     return world
 
@@ -204,10 +187,11 @@ def _amber_light(random: Random) -> World:
 @_family("stop sign")
 def _stop_sign(random: Random) -> World:
     """A stop sign at crossroads."""
-    world = _world(random, float(random.uniform(7.0, 11.0)), straight=True)
-    stop_s = _START_S_M + world.ego_front_m + float(random.uniform(40.0, 65.0))
+    world = drawn_world(random, float(random.uniform(7.0, 11.0)), straight=True)
+    stop_s = START_S_M + world.ego_front_m + float(random.uniform(40.0, 65.0))
     world.stop_signs_s_m = [stop_s]
-    _crossroads(random, world, stop_s + 7.5)
+    crossroads(world, stop_s + 7.5)
+    bystanders(random, world, until_s_m=stop_s - 6.0)
     return world
 
 
@@ -215,8 +199,8 @@ def _stop_sign(random: Random) -> World:
 def _pedestrian(random: Random) -> World:
     """Somebody crosses from the right or the left, at a crossing or not."""
     speed = float(random.uniform(7.0, 11.0))
-    world = _world(random, speed)
-    s = _START_S_M + float(random.uniform(45.0, 65.0))
+    world = drawn_world(random, speed)
+    s = START_S_M + float(random.uniform(45.0, 65.0))
     if random.random() < 0.6:
         world.crossings_s_m = [s]
     right = random.random() < 0.6
@@ -227,7 +211,8 @@ def _pedestrian(random: Random) -> World:
         drift_mps=walk if right else -walk,
         drift_to_m=end,
     )
-    world.actors.append(Actor("pedestrian", Kind.PEDESTRIAN, _colour(random), world.road, s, begin, actions=(action,)))
+    world.actors.append(Actor("pedestrian", Kind.PEDESTRIAN, colour(random), world.road, s, begin, actions=(action,)))
+    bystanders(random, world, keep_clear=(s - 9.0, s + 9.0))
     return world
 
 
@@ -235,23 +220,24 @@ def _pedestrian(random: Random) -> World:
 def _occluded_pedestrian(random: Random) -> World:
     """Somebody steps out from behind a parked bus or truck at a crossing."""
     speed = float(random.uniform(6.0, 8.0))
-    world = _world(random, speed, straight=True, limit_mps=8.3)
-    s = _START_S_M + float(random.uniform(45.0, 60.0))
+    world = drawn_world(random, speed, straight=True, limit_mps=8.3)
+    s = START_S_M + float(random.uniform(45.0, 60.0))
     world.crossings_s_m = [s]
     kind = Kind.BUS if random.random() < 0.5 else Kind.TRUCK
-    parked = Actor("parked", kind, _colour(random), world.road, s - 3.0 - kind.size_m[0] / 2, -3.4)
+    parked = Actor("parked", kind, colour(random), world.road, s - 3.0 - kind.size_m[0] / 2, -3.4)
     action = Action(ego_within_m=2.6 * speed + 8.0, drift_mps=float(random.uniform(1.0, 1.3)), drift_to_m=7.5)
-    walker = Actor("pedestrian", Kind.PEDESTRIAN, _colour(random), world.road, s, -4.2, actions=(action,))
+    walker = Actor("pedestrian", Kind.PEDESTRIAN, colour(random), world.road, s, -4.2, actions=(action,))
     world.actors += [parked, walker]
     return world
 
 
 def _blocked_world(random: Random) -> World:
-    world = _world(random, float(random.uniform(7.0, 11.0)))
+    world = drawn_world(random, float(random.uniform(7.0, 11.0)))
     kind = Kind.CONES if random.random() < 0.5 else Kind.BROKEN_DOWN_VEHICLE
-    s = _START_S_M + float(random.uniform(60.0, 80.0))
+    s = START_S_M + float(random.uniform(60.0, 80.0))
     d = float(random.uniform(-1.4, -0.6)) if kind is Kind.CONES else float(random.uniform(-1.1, -0.4))
-    world.actors.append(Actor("obstacle", kind, _colour(random), world.road, s, d))
+    world.actors.append(Actor("obstacle", kind, colour(random), world.road, s, d))
+    bystanders(random, world, keep_clear=(s - 20.0, s + 20.0))
     return world
 
 
@@ -270,7 +256,7 @@ def _oncoming_while_nudging(random: Random) -> World:
     for number in range(int(random.integers(1, 3))):
         s = obstacle.s_m + float(random.uniform(25.0, 50.0)) + 40.0 * number
         speed = float(random.uniform(7.0, 10.0))
-        car = _car(random, f"oncoming {number}", s, LANE_WIDTH_M, road=world.road, speed_mps=speed, direction=-1)
+        car = vehicle(random, f"oncoming {number}", s, LANE_WIDTH_M, road=world.road, speed_mps=speed, direction=-1)
         world.actors.append(car)
     return world
 
@@ -279,18 +265,19 @@ def _oncoming_while_nudging(random: Random) -> World:
 def _crossing_traffic(random: Random) -> World:
     """Crossroads without lights where others have the right of way."""
     speed = float(random.uniform(7.0, 10.0))
-    world = _world(random, speed, straight=True)
-    at = _START_S_M + world.ego_front_m + float(random.uniform(50.0, 70.0))
-    _crossroads(random, world, at)
+    world = drawn_world(random, speed, straight=True)
+    at = START_S_M + world.ego_front_m + float(random.uniform(50.0, 70.0))
+    crossroads(world, at)
+    bystanders(random, world, until_s_m=at - 14.0)
     assert world.crossroad is not None
     middle = world.crossroad.length_m / 2
     for number in range(int(random.integers(1, 3))):
         other = float(random.uniform(7.0, 11.0))
         late = float(random.uniform(-1.0, 3.0)) + 3.0 * number
-        back = other * ((at - _START_S_M) / speed + late)
+        back = other * ((at - START_S_M) / speed + late)
         side = 1 if random.random() < 0.5 else -1
         lane = 0.0 if side > 0 else LANE_WIDTH_M
-        car = _car(
+        car = vehicle(
             random,
             f"crossing {number}",
             middle - side * back,

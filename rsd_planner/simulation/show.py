@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
@@ -16,7 +15,8 @@ from tqdm import tqdm
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.cameras import Renderer, Rig
 from rsd_planner.simulation.drive import drive
-from rsd_planner.simulation.scenarios import FAMILIES, build
+from rsd_planner.simulation.scenarios import build
+from rsd_planner.simulation.verdict import Verdict, judge
 from rsd_planner.simulation.world import World
 
 _PICTURE_EVERY_S = 2.0
@@ -73,19 +73,6 @@ def render_scenario(family: str, split: str, seed: int, rig: Rig, out: Path, sec
     return [video, *files]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """How the expert did on one scenario."""
-
-    family: str
-    seed: int
-    violations: tuple[str, ...]
-    distance_m: float
-    lateral_rms_m: float
-    speed_rms_mps: float
-    hardest_braking_mps2: float
-
-
 def judge_expert(families: list[str], split: str, seeds: range, seconds: float, workers: int) -> Iterator[Verdict]:
     """Drives scenarios in parallel processes and yields their verdicts, in order, with a progress bar."""
     jobs = [(family, split, seed, seconds) for family in families for seed in seeds]
@@ -97,30 +84,6 @@ def judge_expert(families: list[str], split: str, seeds: range, seconds: float, 
 
 def _judge(job: tuple[str, str, int, float]) -> Verdict:
     family, split, seed, seconds = job
-    log = drive(build(family, split, seed), seconds)
-    return Verdict(
-        family,
-        seed,
-        tuple(log.violations),
-        log.distance_m,
-        float(np.sqrt(np.mean(np.square(log.lateral_errors_m)))),
-        float(np.sqrt(np.mean(np.square(log.speed_errors_mps)))),
-        min(state.acceleration_mps2 for state in log.states),
-    )
-
-
-def table(verdicts: list[Verdict]) -> str:
-    """One line a family: drives without violation, tracking, hardest braking, and the violations."""
-    lines = [f"{'family':<26}{'clean':>9}{'lateral m':>11}{'speed m/s':>11}{'braking':>9}  violations"]
-    for family in FAMILIES:
-        own = [verdict for verdict in verdicts if verdict.family == family]
-        if not own:
-            continue
-        clean = sum(not verdict.violations for verdict in own)
-        lateral = float(np.sqrt(np.mean([verdict.lateral_rms_m**2 for verdict in own])))
-        speed = float(np.sqrt(np.mean([verdict.speed_rms_mps**2 for verdict in own])))
-        braking = min(verdict.hardest_braking_mps2 for verdict in own)
-        bad = "; ".join(f"{verdict.seed}: {', '.join(verdict.violations)}" for verdict in own if verdict.violations)
-        lines.append(f"{family:<26}{f'{clean}/{len(own)}':>9}{lateral:>11.3f}{speed:>11.3f}{braking:>9.1f}  {bad}")
-    clean = sum(not verdict.violations for verdict in verdicts)
-    return "\n".join([*lines, f"{'all':<26}{f'{clean}/{len(verdicts)}':>9}"])
+    world = build(family, split, seed)
+    log = drive(world, seconds)
+    return judge(world, log, expert_distance_m=log.distance_m)

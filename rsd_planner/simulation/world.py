@@ -74,6 +74,8 @@ class World:
     stopped_at_sign: set[float] = field(default_factory=set)
     violations: list[str] = field(default_factory=list)
     """What went wrong so far, each kind once, in order."""
+    scenario: tuple[str, str, int] | None = None
+    """Family, split and seed that it was drawn from."""
 
     def copy(self) -> World:
         """An independent copy; roads are shared, they never change."""

@@ -72,7 +72,7 @@ class ImageProcessor:
             if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
                 raise ValueError(f"an image must be uint8 [H, W, 3], not {image.dtype} {list(image.shape)}")
             size = self.size_for(image.shape[0], image.shape[1])
-            picture = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1).unsqueeze(0)
+            picture = torch.from_numpy(np.array(image)).permute(2, 0, 1).unsqueeze(0)
             resized = F.interpolate(picture, size=size, mode="bicubic", antialias=True, align_corners=False)
             patches.append(self._cut((resized[0].float() - 127.5) / 127.5))
             grids.append([1, size[0] // self.patch_size, size[1] // self.patch_size])

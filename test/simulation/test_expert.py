@@ -9,6 +9,7 @@ from rsd_planner.control.vehicle import VehicleState
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.actors import Actor, Kind
 from rsd_planner.simulation.drive import drive
+from rsd_planner.simulation.expert_plan import Cause
 from rsd_planner.simulation.road import Road
 from rsd_planner.simulation.scenarios import FAMILIES, build
 from rsd_planner.simulation.world import LightState, TrafficLight, World
@@ -99,7 +100,7 @@ def test_what_is_hidden_is_not_reacted_to():
     assert expert.plan(hidden).cause.name == "it"
     # At a crossing the bus itself is a reason to slow down.
     crossing = _world(actors=[bus], crossings_s_m=[75.0])
-    assert expert.plan(crossing).cause == expert.Cause("hidden crossing", "bus")
+    assert expert.plan(crossing).cause == Cause("hidden crossing", "bus")
 
 
 def test_it_goes_around_what_stands_and_waits_for_who_comes():
@@ -112,7 +113,7 @@ def test_it_goes_around_what_stands_and_waits_for_who_comes():
     cones.d_m = -0.4
     comes = Actor("it", Kind.CAR, "red", STRAIGHT, 140.0, 3.5, 8.0, direction=-1)
     waits = expert.plan(_world(actors=[cones, comes]))
-    assert waits.nudge_for is None and waits.cause == expert.Cause("oncoming traffic", "it")
+    assert waits.nudge_for is None and waits.cause == Cause("oncoming traffic", "it")
     assert np.abs(waits.d_m).max() < 0.3
     assert expert.plan(_world(actors=[cones])).nudge_for == "cones"
 

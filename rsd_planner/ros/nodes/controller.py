@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from nav_msgs.msg import Odometry
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
 from rclpy.node import Node
+from rclpy.subscription import Subscription
 from std_msgs.msg import Header
 
-from rsd_planner.control.controller import ControlOutput
 from rsd_planner.control.reference import ImplausiblePlan
 from rsd_planner.control.supervisor import Mode
+from rsd_planner.control.tracking import TrackingResult
 from rsd_planner.msg import ControlCommand, ControllerStatus, Trajectory
 from rsd_planner.ros import conversions
+from rsd_planner.ros.command_formats import available_formats
 from rsd_planner.ros.controller_parameters import ControllerParameters
 from rsd_planner.ros.parameters import declare
 from rsd_planner.ros.process import run_node
@@ -32,11 +37,19 @@ class ControllerNode(Node):
         except OSError as error:
             raise ValueError(f"parameter vehicle: {error.filename} cannot be read: {error.strerror}") from error
         self._commands = self.create_publisher(ControlCommand, "~/command", PLAN_QOS)
+        self._formats = [
+            (self.create_publisher(kind, topic, PLAN_QOS), convert) for kind, topic, convert in available_formats()
+        ]
         self._status = self.create_publisher(ControllerStatus, "~/status", STATUS_QOS)
         self._reported: tuple[Mode, int] = (Mode.WAITING, 0)
-        self.create_subscription(Trajectory, "trajectory", self._on_trajectory, PLAN_QOS)
         odometry_qos = sensor_qos(self.parameters.odometry_reliability, 10)
-        self.create_subscription(Odometry, "odometry", self._on_odometry, odometry_qos)
+        self._inputs: list[tuple[Subscription, type, Callable[[Any], None]]] = [
+            (self.create_subscription(kind, topic, callback, qos), kind, callback)
+            for kind, topic, callback, qos in (
+                (Odometry, "odometry", self._on_odometry, odometry_qos),
+                (Trajectory, "trajectory", self._on_trajectory, PLAN_QOS),
+            )
+        ]
         threshold = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True)
         self._jump_handle = self.get_clock().create_jump_callback(threshold, post_callback=self._on_clock_jump)
         self.create_timer(1.0 / self.parameters.rate_hz, self._step)
@@ -56,40 +69,50 @@ class ControllerNode(Node):
         except ValueError as error:
             self.get_logger().warning(f"odometry refused: {error}", throttle_duration_sec=1.0)
 
+    def _take_waiting(self) -> None:
+        """Handles what has arrived and not been handled yet: the executor may well run the timer before it."""
+        for subscription, kind, callback in self._inputs:
+            with subscription.handle:
+                while (taken := subscription.handle.take_message(kind, False)) is not None:
+                    callback(taken[0])
+
     def _on_clock_jump(self, _: object) -> None:
         self._controller.clear()
+        self._report(self._now_ns(), None)  # a simulator in lock-step waits for it
 
     def _step(self) -> None:
+        self._take_waiting()
         now_ns = self._now_ns()
         output = self._controller.step(now_ns)
         command = output.command
-        self._commands.publish(
-            ControlCommand(
-                header=Header(stamp=conversions.time_message(now_ns), frame_id="base_link"),
-                plan_id=output.plan_id,
-                steering_tire_angle=command.steering_rad,
-                steering_tire_rotation_rate=output.steering_rate_radps,
-                speed=output.target_speed_mps,
-                acceleration=command.acceleration_mps2,
-                jerk=self.parameters.stop_jerk_mps3,
-                minimum_risk=output.mode is Mode.MINIMUM_RISK,
-            )
+        message = ControlCommand(
+            header=Header(stamp=conversions.time_message(now_ns), frame_id="base_link"),
+            plan_id=output.plan_id,
+            steering_tire_angle=command.steering_rad,
+            steering_tire_rotation_rate=output.steering_rate_radps,
+            speed=output.target_speed_mps,
+            acceleration=command.acceleration_mps2,
+            jerk=self.parameters.stop_jerk_mps3,
+            minimum_risk=output.mode is Mode.MINIMUM_RISK,
         )
+        self._commands.publish(message)
+        for publisher, convert in self._formats:
+            publisher.publish(convert(message))
         mode, reported_ns = self._reported
         if output.mode is not mode or not 0 <= now_ns - reported_ns < _STATUS_PERIOD_NS:
             if output.mode is not mode:
                 self.get_logger().info(f"{output.mode.name.lower()}: {output.reason or f'plan {output.plan_id}'}")
-            self._report(now_ns, output)
+            self._report(now_ns, output.tracking)
 
-    def _report(self, now_ns: int, output: ControlOutput) -> None:
-        self._reported = (output.mode, now_ns)
-        supervisor, tracking = self._controller.supervisor, output.tracking
+    def _report(self, now_ns: int, tracking: TrackingResult | None) -> None:
+        supervisor = self._controller.supervisor
+        self._reported = (supervisor.mode, now_ns)
         reference = supervisor.reference
         status = ControllerStatus(
             header=Header(stamp=conversions.time_message(now_ns)),
-            mode=int(output.mode),
-            reason=output.reason,
-            plan_id=output.plan_id,
+            mode=int(supervisor.mode),
+            reason=supervisor.reason,
+            plan_id=reference.plan_id if reference else 0,
             plan_age=(now_ns - reference.t0_ns) / 1e9 if reference else -1.0,
             solver_failures=self._controller.solver_failures,
             rejected_plans=supervisor.rejected_plans,

@@ -191,8 +191,8 @@ class PlannerNode(Node):
         plan = planner.plan(scene)
         plan = replace(plan, stages_s={"image_decode": decode_s, **plan.stages_s})
         trajectory = conversions.trajectory_message(plan)
+        self._trajectory.publish(trajectory)  # first: it is what the controller waits for
         self._reasoning.publish(conversions.reasoning_message(plan))
-        self._trajectory.publish(trajectory)
         self._path.publish(conversions.path_message(plan))
         self._markers.publish(conversions.markers_message(plan))
         self._plans += 1

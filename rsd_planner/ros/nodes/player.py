@@ -42,6 +42,8 @@ class Player(Node):
     def open(self, reader: Reader, wait_s: float) -> None:
         """Makes a publisher for each topic and waits until each has a subscriber, but no longer than wait_s."""
         for connection in reader.connections:
+            if connection.topic == "/clock" and self._clock_output is not None:
+                continue
             try:
                 kind = message_class(connection.msgtype)
             except ValueError as error:

@@ -1,0 +1,78 @@
+"""Closed-loop drives over DDS: simulator, planner and controller in processes of their own, and a table at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from tqdm import tqdm
+
+from rsd_planner.ros.bringup import planner_nodes, simulation_nodes
+from rsd_planner.ros.demo import local_environment
+from rsd_planner.ros.processes import Processes
+from rsd_planner.simulation.scenarios import FAMILIES, build
+from rsd_planner.simulation.verdict import Verdict, table
+
+RESULTS = "verdicts.jsonl"
+
+
+def read_verdicts(path: Path) -> list[Verdict]:
+    """The verdicts that a simulator has written so far."""
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    records = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [
+        Verdict(**(record | {"violations": tuple(record["violations"]), "notes": tuple(record["notes"])}))
+        for record in records
+    ]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Drives, prints the table; exit code 1 if a drive failed or a process ended early."""
+    families = list(FAMILIES) if arguments.scenario == "all" else [arguments.scenario]
+    build(families[0], arguments.split, arguments.first_seed)
+    out: Path = arguments.out
+    results = out / RESULTS
+    results.unlink(missing_ok=True)
+    planner = None
+    if arguments.policy == "model":
+        if not arguments.model:
+            raise ValueError("--policy model needs --model DIR")
+        (planner,) = planner_nodes(arguments.params_file, arguments.model, True, log_level=arguments.log_level)
+    simulator: dict[str, str | bool | int | float] = {
+        "scenario": arguments.scenario,
+        "split": arguments.split,
+        "first_seed": arguments.first_seed,
+        "seeds": arguments.seeds,
+        "seconds": float(arguments.seconds),
+        "pace": "real_time" if arguments.realtime else "lock_step",
+        "cameras": arguments.policy == "model" or arguments.cameras,
+        "results": str(results.absolute()),
+    }
+    nodes = simulation_nodes(planner, simulator, arguments.log_level)
+    total = len(families) * arguments.seeds
+    begin = time.monotonic()
+    with Processes(local_environment(), out / "log") as processes, tqdm(total=total, unit="drive") as bar:
+        for node in nodes:
+            processes.start(node.name, node.command())
+        while not (ended := processes.ended()):
+            time.sleep(0.2)
+            if (done := len(read_verdicts(results))) > bar.n:
+                bar.update(done - bar.n)
+        verdicts = read_verdicts(results)
+        bar.update(len(verdicts) - bar.n)
+        if len(verdicts) < total:
+            name, code = next(iter(ended.items()))
+            tail = processes.log(name).read_text(errors="replace")[-2000:]
+            print(f"{name} ended with exit code {code} after {len(verdicts)} of {total} drives; its log:\n{tail}",
+                  file=sys.stderr)  # fmt: skip
+    if verdicts:
+        print(table(verdicts))
+        driven = sum(verdict.seconds for verdict in verdicts)
+        wall = time.monotonic() - begin
+        print(f"{len(verdicts)} drives, {driven:.0f} s of driving in {wall:.0f} s; verdicts in {results}")
+    return int(len(verdicts) < total or not all(verdict.success for verdict in verdicts))

@@ -1,0 +1,1 @@
+"""Data and training of the models."""
