@@ -31,7 +31,7 @@ class NothingNew(NotReady):
 
 @dataclass
 class StampFilter:
-    """Lets stamps through in rising order and counts the others.
+    """Lets stamps through in rising order and counts the others, 0 (no stamp) among them.
 
     One wrong stamp far in the future would block a stream for ever, a bag that starts again would
     too: after ten refused stamps that rise among themselves the stream starts anew from them.
@@ -41,6 +41,7 @@ class StampFilter:
     received: int = 0
     duplicates: int = 0
     backward: int = 0
+    unstamped: int = 0
     missing: int = 0
     """Messages that the steps between stamps say were lost on the way or never sent."""
     restarts: int = 0
@@ -48,6 +49,11 @@ class StampFilter:
     """True if the stamp accepted last began the stream anew."""
     _refused: list[int] = field(default_factory=list)
     _steps_ns: deque[int] = field(default_factory=lambda: deque(maxlen=30))
+
+    @property
+    def refused(self) -> int:
+        """Messages that were not let through."""
+        return self.duplicates + self.backward + self.unstamped
 
     @property
     def period_ns(self) -> int:
@@ -58,6 +64,9 @@ class StampFilter:
         """True if the message with this stamp is the newest (or begins the stream anew)."""
         self.restarted = False
         self.received += 1
+        if stamp_ns <= 0:  # a driver that sets no stamp: nothing can be placed in time by it
+            self.unstamped += 1
+            return False
         if self.newest_ns is None or stamp_ns > self.newest_ns:
             if self.newest_ns is not None:
                 self._count_step(stamp_ns - self.newest_ns)

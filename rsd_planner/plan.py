@@ -55,6 +55,8 @@ class Plan:
     """What a person should know about this plan."""
     stages_s: dict[str, float] = field(default_factory=dict)
     """Seconds of each stage, in order; total_s is their sum."""
+    alternatives: tuple[PlannedTrajectory, ...] = ()
+    """Further samples of the trajectory, if they were asked for."""
 
     @property
     def total_s(self) -> float:

@@ -34,13 +34,15 @@ class PlannerSettings:
     """How a cycle runs.
 
     sampling of the chain of causation; token_budget for it (None: the checkpoint's); flow_steps
-    (None: the checkpoint's); *_pixels bound the area of a resized image (None: the checkpoint's). The
+    (None: the checkpoint's); samples trajectories are drawn after the one chain of causation, the first is
+    the plan; *_pixels bound the area of a resized image (None: the checkpoint's). The
     speed fitted to the history is used while it is within v0_tolerance_mps + 10 % of the odometry's.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
     token_budget: int | None = None
     flow_steps: int | None = None
+    samples: int = 1
     min_pixels: int | None = None
     max_pixels: int | None = None
     v0_tolerance_mps: float = 1.0
@@ -97,13 +99,9 @@ class Planner:
         )
         (row,) = stopwatch.run("decode", lambda: decode_autoregressively(context, self._sampling, self._ending, budget))
         v0_mps, from_twist, notes = self._speed_at_t0(scene.history)
-        noise = flow.noise(1, self._model.action_space.waypoints, self._settings.sampling.seed)
         velocity = self._model.velocity(context)
-        action = stopwatch.run("action", lambda: self._model.sample_action(velocity, noise, self._settings.flow_steps))
-        rollout = self._model.action_space.trajectory_from_action(
-            action[0].double().cpu(), torch.tensor(v0_mps), torch.tensor(0.0)
-        )
-        if not torch.isfinite(rollout.xyz).all():
+        first, *others = stopwatch.run("action", lambda: self._trajectories(velocity, v0_mps))
+        if not np.isfinite(first.xyz).all():
             raise PlanningError(f"the action expert gave a trajectory that is not finite (t0 {scene.t0_ns} ns)")
         if row.truncated:
             notes += (f"the chain of causation was closed after {len(row.tokens)} tokens",)
@@ -112,13 +110,24 @@ class Planner:
             plan_id=self._cycles,
             t0_ns=scene.t0_ns,
             reasoning=self._reasoning(row),
-            trajectory=_planned(rollout, self._model.action_space.dt_s),
+            trajectory=first,
+            alternatives=tuple(others),
             history=scene.history,
             v0_mps=v0_mps,
             v0_from_twist=from_twist,
             notes=notes,
             stages_s=stopwatch.stages_s,
         )
+
+    def _trajectories(self, velocity: flow.Velocity, v0_mps: float) -> list[PlannedTrajectory]:
+        """One a sample; the first does not depend on how many there are."""
+        space, settings = self._model.action_space, self._settings
+        made = []
+        for noise in flow.noise(settings.samples, space.waypoints, settings.sampling.seed).split(1):
+            action = self._model.sample_action(velocity, noise, settings.flow_steps)[0].double().cpu()
+            rollout = space.trajectory_from_action(action, torch.tensor(v0_mps), torch.tensor(0.0))
+            made.append(_planned(rollout, space.dt_s))
+        return made
 
     def _patches(self, scene: Scene) -> tuple[list[ImageSlot], ImagePatches]:
         slots: list[ImageSlot] = []

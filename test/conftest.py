@@ -11,6 +11,11 @@ import torch
 from rsd_planner.vla.checkpoint import Checkpoint
 from rsd_planner.vla.model import Alpamayo
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--renew-golden", action="store_true", help="store the golden plans anew")
+
+
 DATA = Path(__file__).parent / "data"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import cv2
 import numpy as np
-from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 from tqdm import tqdm
 
@@ -73,7 +73,10 @@ def new_bag(out: Path, storage: str) -> Iterator[Writer]:
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with Writer(partial / out.name, version=9, storage_plugin=STORAGES[storage]) as writer:  # files have its name
+    writer = Writer(partial / out.name, version=9, storage_plugin=STORAGES[storage])  # files have its name
+    if storage == "mcap":
+        writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
+    with writer:
         yield writer
     (partial / out.name).rename(out)
     partial.rmdir()
@@ -120,7 +123,7 @@ def write_sample_bag(
         for t_s, camera, item in tqdm(events, desc=f"writing {out.name}", unit="msg", disable=not progress):
             stamp_ns = start_ns + round(t_s * _NANOSECONDS)
             if camera is None:
-                message, connection = _odometry_message(store, stamp_ns, item), odometry_connection
+                message, connection = odometry_message(store, stamp_ns, item), odometry_connection
             else:
                 picture = images[item % len(images)]
                 message, connection = _image_message(store, stamp_ns, cameras[camera], picture), connections[camera]
@@ -163,18 +166,19 @@ def _read_picture(path: Path, size: tuple[int, int] | None, transport: str) -> _
     return _Picture(cv2.imencode(".jpg", pixels)[1].reshape(-1), raw=False)
 
 
-def _header(store: Any, stamp_ns: int, frame: str) -> Any:
+def header(store: Any, stamp_ns: int, frame: str) -> Any:
+    """std_msgs/Header of a type store."""
     time = store.types["builtin_interfaces/msg/Time"](sec=stamp_ns // _NANOSECONDS, nanosec=stamp_ns % _NANOSECONDS)
     return store.types["std_msgs/msg/Header"](stamp=time, frame_id=frame)
 
 
 def _image_message(store: Any, stamp_ns: int, camera: str, picture: _Picture) -> Any:
-    header = _header(store, stamp_ns, f"camera_{camera}")
+    head = header(store, stamp_ns, f"camera_{camera}")
     if not picture.raw:
-        return store.types["sensor_msgs/msg/CompressedImage"](header=header, format="jpeg", data=picture.data)
+        return store.types["sensor_msgs/msg/CompressedImage"](header=head, format="jpeg", data=picture.data)
     height, width, channels = picture.data.shape
     return store.types["sensor_msgs/msg/Image"](
-        header=header,
+        header=head,
         height=height,
         width=width,
         encoding="rgb8",
@@ -184,7 +188,8 @@ def _image_message(store: Any, stamp_ns: int, camera: str, picture: _Picture) ->
     )
 
 
-def _odometry_message(store: Any, stamp_ns: int, row: OdometryRow) -> Any:
+def odometry_message(store: Any, stamp_ns: int, row: OdometryRow) -> Any:
+    """nav_msgs/Odometry of a type store: base_link in odom."""
     types = store.types
     vector = types["geometry_msgs/msg/Vector3"]
     pose = types["geometry_msgs/msg/Pose"](
@@ -196,7 +201,7 @@ def _odometry_message(store: Any, stamp_ns: int, row: OdometryRow) -> Any:
     )
     covariance = np.zeros(36)
     return types["nav_msgs/msg/Odometry"](
-        header=_header(store, stamp_ns, "odom"),
+        header=header(store, stamp_ns, "odom"),
         child_frame_id="base_link",
         pose=types["geometry_msgs/msg/PoseWithCovariance"](pose=pose, covariance=covariance),
         twist=types["geometry_msgs/msg/TwistWithCovariance"](twist=twist, covariance=covariance),

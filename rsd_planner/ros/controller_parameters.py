@@ -11,9 +11,8 @@ from rsd_planner.control.pure_pursuit import PurePursuit
 from rsd_planner.control.supervisor import SafetyLimits
 from rsd_planner.control.tracking import Tracker
 from rsd_planner.control.vehicle import Vehicle
+from rsd_planner.parameters import RELIABILITIES, parameter
 from rsd_planner.ros.bringup import share_directory
-from rsd_planner.ros.parameters import parameter
-from rsd_planner.ros.qos import RELIABILITIES
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class ControllerParameters:
     max_start_distance_m: float = parameter(3.0, "Largest distance (m) of a plan from the car.", 0.1, 100.0)
     stop_deceleration_mps2: float = parameter(3.0, "Deceleration (m/s^2) of the minimum-risk stop.", 0.5, 8.0)
     stop_jerk_mps3: float = parameter(6.0, "Jerk (m/s^3) of the minimum-risk stop.", 0.5, 50.0)
-    odometry_reliability: str = parameter("best_effort", "QoS of the odometry input.", choices=tuple(RELIABILITIES))
+    odometry_reliability: str = parameter("best_effort", "QoS of the odometry input.", choices=RELIABILITIES)
 
     def controller(self) -> Controller:
         """The controller that they describe. Raises ValueError or OSError for an unusable vehicle file."""

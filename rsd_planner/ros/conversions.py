@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from builtin_interfaces.msg import Duration, Time
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion
-from nav_msgs.msg import Odometry, Path
+from nav_msgs.msg import Path
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 from std_msgs.msg import ColorRGBA, Header
 from visualization_msgs.msg import Marker, MarkerArray
 
-from rsd_planner.buffers import NANOSECONDS, OdometrySample
+from rsd_planner.buffers import NANOSECONDS
 from rsd_planner.control.reference import Reference
+from rsd_planner.messages import stamp_ns, yaw_of
 from rsd_planner.msg import ChainOfCausation, Trajectory, TrajectoryPoint
 from rsd_planner.plan import Plan
-
-
-def stamp_ns(time: Any) -> int:
-    """Nanoseconds of a builtin_interfaces/Time."""
-    return int(time.sec) * NANOSECONDS + int(time.nanosec)
 
 
 def time_message(ns: int) -> Time:
     """builtin_interfaces/Time of nanoseconds."""
     return Time(sec=ns // NANOSECONDS, nanosec=ns % NANOSECONDS)
-
-
-def odometry_sample(message: Odometry) -> OdometrySample:
-    """Pose and twist of a nav_msgs/Odometry. Raises ValueError that names what is not usable.
-
-    A twist that is not finite is passed on as NaN speed: the pose alone is enough to plan.
-    """
-    pose, twist = message.pose.pose, message.twist.twist
-    quaternion = (pose.orientation.x, pose.orientation.y, pose.orientation.z, pose.orientation.w)
-    return OdometrySample(
-        stamp_ns(message.header.stamp),
-        (pose.position.x, pose.position.y, pose.position.z),
-        quaternion,
-        speed_mps=twist.linear.x if math.isfinite(twist.linear.x) else math.nan,
-        yaw_rate_radps=twist.angular.z if math.isfinite(twist.angular.z) else math.nan,
-    )
-
-
-def yaw_of(orientation: Quaternion) -> float:
-    """Heading (rad) of a quaternion's x axis in the horizontal plane."""
-    x, y, z, w = orientation.x, orientation.y, orientation.z, orientation.w
-    return math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
 
 def reference(message: Trajectory) -> Reference:

@@ -19,9 +19,9 @@ from rclpy.node import Node
 
 from rsd_planner.buffers import NANOSECONDS
 from rsd_planner.evaluation.bags import write_sample_bag
+from rsd_planner.messages import stamp_ns
 from rsd_planner.msg import ChainOfCausation, PlannerStatus, Trajectory
 from rsd_planner.ros.bringup import NodeDescription, planner_nodes, process_environment
-from rsd_planner.ros.conversions import stamp_ns
 from rsd_planner.ros.processes import Processes
 from rsd_planner.ros.qos import STATUS_QOS, sensor_qos
 
@@ -97,7 +97,7 @@ def local_environment() -> dict[str, str]:
     return environment
 
 
-def replay(bag: Path, planner: NodeDescription, log_directory: Path, rate: float = 1.0) -> Monitor:
+def replay(bag: Path, planner: NodeDescription, log_directory: Path, rate: float = 1.0, show: bool = True) -> Monitor:
     """Plays a bag into a planner, each in a process of its own, and returns what was heard.
 
     Raises RuntimeError with the planner's log if it does not start or ends early.
@@ -106,7 +106,7 @@ def replay(bag: Path, planner: NodeDescription, log_directory: Path, rate: float
     os.environ.update(environment)
     context = rclpy.Context()
     context.init()
-    monitor = Monitor(planner.name, context)
+    monitor = Monitor(planner.name, context, show)
     executor = SingleThreadedExecutor(context=context)
     executor.add_node(monitor)
 

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.node import Node
 
 _T = TypeVar("_T")
-
-
-def parameter(
-    default: Any,
-    description: str,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """A dataclass field that `declare` turns into a read-only ROS parameter of the same name."""
-    metadata = {"description": description, "low": low, "high": high, "choices": choices}
-    if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
 
 
 def declare(node: Node, parameters: type[_T]) -> _T:

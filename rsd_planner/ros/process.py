@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 import rclpy
-from rclpy._rclpy_pybind11 import RCLError
+from rclpy._rclpy_pybind11 import InvalidHandle, RCLError
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
@@ -41,6 +41,9 @@ def run_node(make: Callable[[], Node]) -> None:
                 break
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
+    except (RCLError, InvalidHandle):  # a callback that was at work when the signal took the context away
+        if rclpy.ok():
+            raise
     finally:
         try:
             getattr(node, "stop", lambda: None)()

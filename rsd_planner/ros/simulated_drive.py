@@ -13,9 +13,10 @@ from std_msgs.msg import String
 from rsd_planner.buffers import NANOSECONDS
 from rsd_planner.control.tracking import path_error
 from rsd_planner.control.vehicle import Command
+from rsd_planner.messages import stamp_ns
 from rsd_planner.msg import ControlCommand, Trajectory
 from rsd_planner.ros import world_messages as messages
-from rsd_planner.ros.conversions import reference, stamp_ns
+from rsd_planner.ros.conversions import reference
 from rsd_planner.ros.simulator_links import NoAnswer, SimulatorLinks
 from rsd_planner.ros.simulator_parameters import SimulatorParameters
 from rsd_planner.simulation.cameras import Renderer, Rig

@@ -16,9 +16,10 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
+from rsd_planner.messages import stamp_ns
 from rsd_planner.msg import ChainOfCausation, ControlCommand, ControllerStatus, Trajectory
 from rsd_planner.ros import world_messages as messages
-from rsd_planner.ros.conversions import stamp_ns, time_message
+from rsd_planner.ros.conversions import time_message
 from rsd_planner.ros.qos import PLAN_QOS, STATUS_QOS, sensor_qos
 from rsd_planner.ros.simulator_parameters import SimulatorParameters
 from rsd_planner.simulation.cameras import Rig

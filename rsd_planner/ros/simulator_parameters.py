@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rsd_planner.control.vehicle import Vehicle
+from rsd_planner.parameters import parameter
 from rsd_planner.ros.bringup import share_directory
-from rsd_planner.ros.parameters import parameter
 from rsd_planner.simulation.cameras import Rig
 from rsd_planner.simulation.scenarios import FAMILIES, SPLITS, build
 from rsd_planner.simulation.world import World

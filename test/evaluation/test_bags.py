@@ -67,7 +67,7 @@ def test_nothing_is_overwritten_and_nothing_half_done_stays(data, tmp_path, monk
     with pytest.raises(FileExistsError, match="exists already"):
         _make(data, out, seconds=0.2)
     out.rmdir()
-    monkeypatch.setattr("rsd_planner.evaluation.bags._odometry_message", lambda *_: 1 / 0)
+    monkeypatch.setattr("rsd_planner.evaluation.bags.odometry_message", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         _make(data, out, seconds=0.2)
     assert not out.exists()

@@ -10,9 +10,10 @@ from rclpy.serialization import deserialize_message
 from rosbags.rosbag2 import Reader
 from rosbags.typesys import Stores, get_typestore
 
+from rsd_planner.images import decode_compressed_image
+from rsd_planner.messages import stamp_ns
 from rsd_planner.ros import clip_bags, conversions
 from rsd_planner.ros.bringup import share_directory
-from rsd_planner.ros.images import decode_compressed_image
 from rsd_planner.ros.nodes.player import message_class
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.chain_of_causation import meaning
@@ -52,7 +53,7 @@ def test_everything_is_there_at_its_rate(out):
         stamps = [stamp for stamp, _ in messages]
         assert stamps == sorted(stamps)
         if hasattr(messages[0][1], "header"):
-            assert all(conversions.stamp_ns(message.header.stamp) == stamp for stamp, message in messages), topic
+            assert all(stamp_ns(message.header.stamp) == stamp for stamp, message in messages), topic
     picture = decode_compressed_image(found["/camera/front_wide/image/compressed"][3][1])
     assert picture.shape == (180, 320, 3) and picture.std() > 10
 

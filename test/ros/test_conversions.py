@@ -10,6 +10,7 @@ import pytest
 from nav_msgs.msg import Odometry
 from scipy.spatial.transform import Rotation
 
+from rsd_planner.messages import odometry_sample, stamp_ns
 from rsd_planner.plan import ChainOfCausation, Plan, PlannedTrajectory
 from rsd_planner.reasoning.target import TokenSource
 from rsd_planner.ros import conversions
@@ -46,7 +47,7 @@ def plan() -> Plan:
 
 def test_the_trajectory_carries_exact_times(plan):
     message = conversions.trajectory_message(plan)
-    assert conversions.stamp_ns(message.header.stamp) == T0
+    assert stamp_ns(message.header.stamp) == T0
     assert (message.header.frame_id, message.odometry_frame_id, message.plan_id) == ("base_link", "odom", 7)
     times = [point.time_from_start.sec * 10**9 + point.time_from_start.nanosec for point in message.points]
     assert times == [(k + 1) * 10**8 for k in range(64)]
@@ -60,7 +61,7 @@ def test_the_trajectory_carries_exact_times(plan):
 def test_the_path_is_placed_by_the_pose_at_t0(plan):
     path = conversions.path_message(plan)
     assert path.header.frame_id == path.poses[3].header.frame_id == "odom"
-    assert conversions.stamp_ns(path.poses[3].header.stamp) == T0 + 4 * 10**8
+    assert stamp_ns(path.poses[3].header.stamp) == T0 + 4 * 10**8
     expected = Rotation.from_euler("zyx", [2.0, 0.1, -0.05]).as_matrix() @ [2.0, 0.16, 0.0] + [100.0, -50.0, 3.0]
     found = path.poses[3].pose.position
     np.testing.assert_allclose([found.x, found.y, found.z], expected)
@@ -93,9 +94,9 @@ def test_odometry():
     message.pose.pose.position.x = 3.0
     message.twist.twist.linear.x = 4.0
     message.twist.twist.angular.z = math.nan
-    sample = conversions.odometry_sample(message)
+    sample = odometry_sample(message)
     assert sample.stamp_ns == T0 and sample.position[0] == 3.0 and sample.speed_mps == 4.0
     assert math.isnan(sample.yaw_rate_radps)
     message.pose.pose.orientation.w = 0.0
     with pytest.raises(ValueError, match="norm 0"):
-        conversions.odometry_sample(message)
+        odometry_sample(message)

@@ -13,8 +13,8 @@ from nav_msgs.msg import Odometry
 from rsd_planner.msg import PlannerStatus
 from sensor_msgs.msg import Image
 
+from rsd_planner.messages import stamp_ns
 from rsd_planner.ros.bringup import planner_nodes
-from rsd_planner.ros.conversions import stamp_ns
 from rsd_planner.ros.demo import local_environment
 from rsd_planner.ros.qos import sensor_qos
 

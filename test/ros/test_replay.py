@@ -15,8 +15,8 @@ from rclpy.executors import SingleThreadedExecutor
 from rsd_planner.msg import PlannerStatus
 
 from rsd_planner.evaluation.bags import read_odometry, write_sample_bag
+from rsd_planner.messages import stamp_ns
 from rsd_planner.ros.bringup import planner_nodes
-from rsd_planner.ros.conversions import stamp_ns
 from rsd_planner.ros.demo import Monitor, replay
 
 SECONDS = 6.0

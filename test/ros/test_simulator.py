@@ -14,12 +14,13 @@ from car import SMALL
 from rsd_planner.msg import ControlCommand
 from scipy.spatial.transform import Rotation
 
+from rsd_planner.images import decode_compressed_image, decode_image
+from rsd_planner.messages import odometry_sample, yaw_of
 from rsd_planner.ros import conversions, world_messages
 from rsd_planner.ros.bringup import planner_nodes, share_directory, simulation_nodes
 from rsd_planner.ros.closed_loop import read_verdicts
 from rsd_planner.ros.command_formats import available_formats
 from rsd_planner.ros.demo import local_environment
-from rsd_planner.ros.images import decode_compressed_image, decode_image
 from rsd_planner.ros.processes import Processes
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.cameras import Rig
@@ -124,11 +125,11 @@ def test_transforms_and_intrinsics_project_as_the_cameras_do():
 def test_messages_say_what_the_world_is():
     world = build("free curve", "train", 4)
     ego = world.ego
-    sample = conversions.odometry_sample(world_messages.odometry_message(world, 5_000_000_007))
+    sample = odometry_sample(world_messages.odometry_message(world, 5_000_000_007))
     assert sample.stamp_ns == 5_000_000_007 and sample.position == (ego.x_m, ego.y_m, 0.0)
     assert sample.speed_mps == ego.speed_mps
     (transform,) = world_messages.transform_message(world, 5_000_000_007).transforms
-    assert conversions.yaw_of(transform.transform.rotation) == pytest.approx(ego.yaw_rad)
+    assert yaw_of(transform.transform.rotation) == pytest.approx(ego.yaw_rad)
     state = json.loads(world_messages.world_message(world, 5_000_000_007).data)
     assert state.pop("stamp_ns") == 5_000_000_007
     assert snapshot(restore(state)) == snapshot(world)

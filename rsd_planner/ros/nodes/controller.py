@@ -15,6 +15,7 @@ from std_msgs.msg import Header
 from rsd_planner.control.reference import ImplausiblePlan
 from rsd_planner.control.supervisor import Mode
 from rsd_planner.control.tracking import TrackingResult
+from rsd_planner.messages import odometry_sample, yaw_of
 from rsd_planner.msg import ControlCommand, ControllerStatus, Trajectory
 from rsd_planner.ros import conversions
 from rsd_planner.ros.command_formats import available_formats
@@ -62,9 +63,9 @@ class ControllerNode(Node):
 
     def _on_odometry(self, message: Odometry) -> None:
         try:
-            sample = conversions.odometry_sample(message)
+            sample = odometry_sample(message)
             x, y, _ = sample.position
-            yaw = conversions.yaw_of(message.pose.pose.orientation)
+            yaw = yaw_of(message.pose.pose.orientation)
             self._controller.on_odometry(sample.stamp_ns, x, y, yaw, sample.speed_mps)
         except ValueError as error:
             self.get_logger().warning(f"odometry refused: {error}", throttle_duration_sec=1.0)

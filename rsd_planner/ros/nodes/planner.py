@@ -25,13 +25,14 @@ from std_msgs.msg import Header
 from visualization_msgs.msg import MarkerArray
 
 from rsd_planner.buffers import NANOSECONDS, Frame, NothingNew, NotReady, StampFilter
+from rsd_planner.images import decode_compressed_image, decode_image
+from rsd_planner.messages import odometry_sample, stamp_ns
 from rsd_planner.msg import ChainOfCausation, PlannerStatus, Trajectory
 from rsd_planner.plan import Plan
 from rsd_planner.planner import Planner
+from rsd_planner.planner_parameters import PlannerParameters
 from rsd_planner.ros import conversions
-from rsd_planner.ros.images import decode_compressed_image, decode_image
 from rsd_planner.ros.parameters import declare
-from rsd_planner.ros.planner_parameters import PlannerParameters
 from rsd_planner.ros.process import run_node
 from rsd_planner.ros.qos import PLAN_QOS, STATUS_QOS, sensor_qos
 from rsd_planner.synchronisation import Selection, SynchronisationLimits, Synchroniser, Undecodable
@@ -115,14 +116,14 @@ class PlannerNode(Node):
         self.create_subscription(kind, topic, callback, sensor_qos(reliability, depth), event_callbacks=events)
 
     def _on_image(self, name: str, decode: Callable[..., object], message: Image | CompressedImage) -> None:
-        frame = Frame(conversions.stamp_ns(message.header.stamp), partial(decode, message))  # type: ignore[arg-type]
+        frame = Frame(stamp_ns(message.header.stamp), partial(decode, message))  # type: ignore[arg-type]
         with self._lock:
             self._inputs.cameras[name].add(frame)
         self._wake.set()
 
     def _on_odometry(self, message: Odometry) -> None:
         try:
-            sample = conversions.odometry_sample(message)
+            sample = odometry_sample(message)
         except ValueError as error:
             with self._lock:
                 self._inputs.odometry.invalid += 1
@@ -261,9 +262,7 @@ class PlannerNode(Node):
                 input_ages=[self._age_s(order) for order in orders.values()],
                 input_received=[order.received for order in orders.values()],
                 input_gaps=[order.missing for order in orders.values()],
-                input_rejected=[
-                    order.duplicates + order.backward + bad for order, bad in zip(orders.values(), invalid, strict=True)
-                ],
+                input_rejected=[order.refused + bad for order, bad in zip(orders.values(), invalid, strict=True)],
             )
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sensor_msgs.msg import CompressedImage, Image
 
-from rsd_planner.ros.images import ENCODINGS, decode_compressed_image, decode_image
+from rsd_planner.images import ENCODINGS, decode_compressed_image, decode_image
 
 HEIGHT, WIDTH = 8, 12
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rsd_planner.buffers import Camera
+from rsd_planner.parameters import RELIABILITIES, parameter
 from rsd_planner.planner import PlannerSettings
 from rsd_planner.reasoning.sampling import Sampling
-from rsd_planner.ros.parameters import parameter
-from rsd_planner.ros.qos import RELIABILITIES
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ class PlannerParameters:
         "raw reads camera/<name>/image, compressed reads camera/<name>/image/compressed.",
         choices=("raw", "compressed"),
     )
-    camera_reliability: str = parameter("best_effort", "QoS of the camera inputs.", choices=tuple(RELIABILITIES))
-    odometry_reliability: str = parameter("best_effort", "QoS of the odometry input.", choices=tuple(RELIABILITIES))
+    camera_reliability: str = parameter("best_effort", "QoS of the camera inputs.", choices=RELIABILITIES)
+    odometry_reliability: str = parameter("best_effort", "QoS of the odometry input.", choices=RELIABILITIES)
     max_skew_s: float = parameter(0.05, "Largest distance (s) of another camera's newest frame from t0.", 0.0, 1.0)
     max_frame_offset_s: float = parameter(0.15, "Largest distance (s) of an older frame from its time.", 0.0, 1.0)
     max_odometry_gap_s: float = parameter(0.25, "Largest gap (s) between odometry messages.", 0.01, 2.0)
