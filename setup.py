@@ -25,6 +25,7 @@ setup(
         "safetensors>=0.8",
         "scipy>=1.17",
         "tokenizers>=0.23",
+        "tensorboardX>=2.6",
         "torch>=2.13",
         "tqdm>=4.70",
         # The decoder layers are called directly: newer versions have to be tried first.

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from rsd_planner.cli_learning import add_commands
 from rsd_planner.ros.bringup import share_directory
 
 
@@ -105,52 +106,6 @@ def _sim_check(arguments: argparse.Namespace) -> int:
     return int(any(verdict.violations for verdict in verdicts))
 
 
-def _data_make(arguments: argparse.Namespace) -> int:
-    from rsd_planner.training.data_set import make
-
-    rig = arguments.rig or share_directory() / "config" / "cameras.yaml"
-    if arguments.as_bag:
-        from rsd_planner.ros.clip_bags import make_bags
-
-        print(make_bags(arguments.split, arguments.clips, arguments.out, rig, arguments.workers, arguments.storage))
-        return 0
-    card = make(arguments.split, arguments.clips, arguments.out, rig, arguments.workers)
-    speed = f", {card['clips_per_s']:.2f} clips/s" if card["clips_per_s"] else ""
-    print(
-        f"{arguments.out}: {card['clips']} clips, {card['samples']} samples, "
-        f"{card['bytes_per_clip']} bytes a clip{speed}"
-    )
-    return 0
-
-
-def _data_check(arguments: argparse.Namespace) -> int:
-    from rsd_planner.training.data_set import describe, leaks
-
-    for directory in arguments.directories:
-        print(f"{directory}:")
-        for name, value in describe(directory).items():
-            print(f"  {name}: {value}")
-    found = leaks(arguments.directories)
-    print("\n".join(found) if found else "no world is in two of them")
-    return int(bool(found))
-
-
-def _evaluate(arguments: argparse.Namespace) -> int:
-    from rsd_planner.evaluation.command import run
-
-    if arguments.live:
-        from rsd_planner.ros.live import record
-
-        return run(arguments, record)
-    return run(arguments)
-
-
-def _convert(arguments: argparse.Namespace) -> int:
-    from rsd_planner.evaluation.convert.command import run
-
-    return run(arguments)
-
-
 def _demo(arguments: argparse.Namespace) -> int:
     from rsd_planner.ros.demo import run
 
@@ -171,8 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_drive(commands)
 
-    _add_evaluate(commands)
-    _add_convert(commands)
+    add_commands(commands)
 
     model = commands.add_parser("model", help="look at checkpoints").add_subparsers(required=True, metavar="ACTION")
     info = model.add_parser("info", help="what a checkpoint holds, its size and the memory it needs")
@@ -197,20 +151,6 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--seconds", type=float, default=20.0, help="length of each drive (default 20)")
     check.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     check.set_defaults(run=_sim_check)
-
-    data = commands.add_parser("data", help="make and check data sets").add_subparsers(required=True, metavar="ACTION")
-    record = data.add_parser("make", help="record clips of expert driving; shards that are there are kept")
-    record.add_argument("--split", required=True, help="train, validation or held-out")
-    record.add_argument("--clips", type=int, required=True, help="drives of 12 s, one sample a second")
-    record.add_argument("--out", type=Path, required=True, help="directory of the data set")
-    record.add_argument("--rig", type=Path, help="YAML of the cameras (default config/cameras.yaml)")
-    record.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
-    record.add_argument("--as-bag", action="store_true", help="a rosbag2 for each clip instead of shards")
-    record.add_argument("--storage", choices=("sqlite3", "mcap"), default="mcap", help="of bags (default mcap)")
-    record.set_defaults(run=_data_make)
-    verify = data.add_parser("check", help="balance and lengths of data sets; exit code 1 if two share a world")
-    verify.add_argument("directories", type=Path, nargs="+", help="data sets")
-    verify.set_defaults(run=_data_check)
 
     bag = commands.add_parser("bag", help="make and play bags").add_subparsers(required=True, metavar="ACTION")
     make = bag.add_parser("make", help="write a rosbag2 of recorded odometry and pictures")
@@ -261,60 +201,6 @@ def _add_drive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     loop.add_argument("--cameras", action="store_true", help="publish pictures for the expert too")
     loop.add_argument("--out", type=Path, default=Path("log/drive"), help="verdicts and logs (default log/drive)")
     drive.set_defaults(run=_drive)
-
-
-def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    evaluate = commands.add_parser(
-        "evaluate",
-        help="run a model on bags and report how it plans",
-        description="Replays bags into a model and measures its plans against what the car did. Exit code 1 if a bag "
-        "gave no cycles, 3 if one was damaged but evaluated.",
-    )
-    evaluate.add_argument("bags", type=Path, nargs="*", help="rosbag2 directories or storage files, or folders of bags")
-    evaluate.add_argument("--model", default="", help="checkpoint directory")
-    evaluate.add_argument("--out", type=Path, required=True, help="folder of results; finished bags in it are kept")
-    evaluate.add_argument(
-        "--params-file",
-        type=Path,
-        default=share_directory() / "config" / "planner.yaml",
-        help="YAML of the planner",
-    )
-    evaluate.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter that differs")
-    evaluate.add_argument(
-        "--map", action="append", default=[], metavar="ROLE=/TOPIC", help="where odometry, world or camera/NAME is"
-    )
-    evaluate.add_argument("--samples", type=int, default=1, help="trajectories a cycle, for minADE (default 1)")
-    evaluate.add_argument("--workers", type=int, default=1, help="processes (default 1)")
-    evaluate.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; 'local' starts one here")
-    evaluate.add_argument("--live", action="store_true", help="through the real node over DDS, at the bag's speed")
-    evaluate.add_argument("--baseline", type=Path, help="other results to compare --out with")
-    evaluate.add_argument("--rerun", action="store_true", help="write a Rerun recording of each bag")
-    evaluate.add_argument("--no-report", action="store_true", help="leave report.html out")
-    evaluate.set_defaults(run=_evaluate)
-
-
-def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    convert = commands.add_parser(
-        "convert",
-        help="make bags of public data sets",
-        description="Writes a rosbag2 with TF, camera_info and ground-truth odometry for each drive; those that are "
-        "there are kept. The licences of the data sets are named in docs/evaluation.md.",
-    )
-    sources = convert.add_subparsers(required=True, metavar="DATA_SET")
-    physical = sources.add_parser("physical-ai-av", help="NVIDIA PhysicalAI-AV clips, through physical-ai-av")
-    physical.add_argument("clips", nargs="+", help="clip ids")
-    physical.add_argument("--revision", help="revision of the data set (default: the newest)")
-    physical.add_argument("--cache-dir", help="cache of the hub's client")
-    comma = sources.add_parser("comma2k19", help="comma2k19 segments")
-    comma.add_argument("segments", type=Path, nargs="+", help="segment directories")
-    nuscenes = sources.add_parser("nuscenes", help="nuScenes scenes")
-    nuscenes.add_argument("root", type=Path, help="data root")
-    nuscenes.add_argument("--version", default="v1.0-mini", help="folder of the tables (default v1.0-mini)")
-    nuscenes.add_argument("--scenes", nargs="+", help="names of scenes (default: all)")
-    for name, source in (("physical-ai-av", physical), ("comma2k19", comma), ("nuscenes", nuscenes)):
-        source.add_argument("--out", type=Path, required=True, help="folder of the bags")
-        source.add_argument("--storage", choices=("sqlite3", "mcap"), default="mcap", help="bag format (default mcap)")
-        source.set_defaults(run=_convert, source=name)
 
 
 def main() -> None:

@@ -37,8 +37,9 @@ MAY_IMPORT = {
         *("simulation", "training", "images", "messages", "parameters", "planner_parameters"),
     },
     "simulation": {"control"},
-    "training": {"control", "plan", "planner", "reasoning", "scene", "simulation", "vla", "evaluation"},
-    "cli": {"ros", "vla", "evaluation", "simulation", "training"},
+    "training": {"buffers", "control", "plan", "planner", "reasoning", "scene", "simulation", "vla", "evaluation"},
+    "cli": {"ros", "vla", "evaluation", "simulation", "cli_learning"},
+    "cli_learning": {"ros", "evaluation", "training"},
 }
 
 

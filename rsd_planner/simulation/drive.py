@@ -9,7 +9,7 @@ from rsd_planner.control.controller import Controller, ControlOutput
 from rsd_planner.control.mpc import Mpc
 from rsd_planner.control.reference import Reference
 from rsd_planner.control.supervisor import SafetyLimits
-from rsd_planner.control.vehicle import VehicleState
+from rsd_planner.control.vehicle import Command, VehicleState
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.drive_by_wire import DriveByWire
 from rsd_planner.simulation.world import STEP_S, World
@@ -57,10 +57,11 @@ def drive(
     policy: Policy = expert_policy,
     watch: Callable[[World], None] | None = None,
     each_step: Callable[[World], None] | None = None,
+    disturbance: Callable[[float, Command], Command] | None = None,
 ) -> DriveLog:
     """Drives the world's ego by a policy; watch sees the world before each plan, each_step at each physics step.
 
-    Changes the world. Stops early after a collision.
+    disturbance changes what reaches the actuators at a time (s). Changes the world. Stops early after a collision.
     """
     log, driver, wire = DriveLog(), Driver(world, policy), DriveByWire(world.vehicle, STEP_S)
     begin_s, _ = world.ego_place()
@@ -75,7 +76,8 @@ def drive(
             if output.tracking is not None:
                 log.lateral_errors_m.append(output.tracking.error.lateral_m)
                 log.speed_errors_mps.append(output.tracking.speed_error_mps)
-        world.step(wire.act(world.time_s))
+        command = wire.act(world.time_s)
+        world.step(command if disturbance is None else disturbance(world.time_s, command))
         log.states.append(world.ego)
         if any(violation.startswith("collision") for violation in world.violations):
             break

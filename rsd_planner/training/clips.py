@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rsd_planner.control.vehicle import Command
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.cameras import Renderer, Rig
 from rsd_planner.simulation.chain_of_causation import Meaning, meaning
@@ -65,11 +66,42 @@ def clip_source(clip: int) -> tuple[str, int]:
     return families[clip % len(families)], clip // len(families)
 
 
+class Disturbance:
+    """Pushes the car off its way now and then, so that a data set holds ways back (Laskey et al. 2017, DART).
+
+    Pulses of 0.3 to 0.8 s, one every few seconds, of steering or of acceleration.
+    """
+
+    def __init__(self, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        self._pulses: list[tuple[float, float, float, float]] = []  # begin s, end s, steering rad, acceleration
+        time_s = float(random.uniform(0.5, 2.5))
+        while time_s < CLIP_S:
+            end = time_s + float(random.uniform(0.3, 0.8))
+            steers = random.random() < 0.7
+            steering = float(random.uniform(0.01, 0.045)) * (1 if random.random() < 0.5 else -1) if steers else 0.0
+            self._pulses.append((time_s, end, steering, 0.0 if steers else float(random.uniform(-2.0, 1.5))))
+            time_s = end + float(random.uniform(1.5, 4.0))
+
+    def __call__(self, time_s: float, command: Command) -> Command:
+        """What reaches the actuators."""
+        for begin, end, steering, acceleration in self._pulses:
+            if begin <= time_s < end:
+                return Command(command.steering_rad + steering, command.acceleration_mps2 + acceleration)
+        return command
+
+
+def is_disturbed(split: str, clip: int) -> bool:
+    """Half of the training clips are disturbed; what is judged on is not."""
+    return split == "train" and (clip // len(FAMILIES)) % 2 == 1
+
+
 def record_clip(split: str, clip: int, renderer: Renderer) -> Iterator[Sample]:
     """Drives a clip and yields its samples."""
     family, seed = clip_source(clip)
     world = build(family, split, seed)
     renderer.load(world)
+    disturbance = Disturbance(seed) if is_disturbed(split, clip) else None
     poses: deque[tuple[float, float, float]] = deque(maxlen=HISTORY_POSES)
     pictures: deque[dict[str, NDArray[np.uint8]]] = deque(maxlen=FRAMES)
     samples: list[Sample] = []
@@ -82,7 +114,7 @@ def record_clip(split: str, clip: int, renderer: Renderer) -> Iterator[Sample]:
         if len(poses) == HISTORY_POSES and (period - HISTORY_POSES) % _SAMPLE_EVERY == _SAMPLE_EVERY - 1:
             samples.append(_sample(world, family, split, seed, list(poses), list(pictures)))
 
-    drive(world, CLIP_S, watch=watch)
+    drive(world, CLIP_S, watch=watch, disturbance=disturbance)
     yield from samples
 
 

@@ -122,6 +122,10 @@ class Prompter:
         """The text behind `question`."""
         return _chat(f"{self._images_text(images)}<|question_start|>{question}<|question_end|>", "<|answer_start|>")
 
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
     def strings(self, tokens: Iterable[int]) -> list[str]:
         """The text of each token by itself (a multi-byte character split over tokens shows as U+FFFD)."""
         return [self._tokenizer.decode([token], skip_special_tokens=False) for token in tokens]
@@ -150,7 +154,7 @@ class Prompter:
         return "".join(parts)
 
     def _encode_text(self, text: str) -> Tensor:
-        return torch.tensor(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return torch.tensor(self.encode(text))
 
 
 def _chat(user: str, opening: str) -> str:

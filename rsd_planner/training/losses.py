@@ -1,0 +1,138 @@
+"""What the target is trained on: the words of the chain of causation, and the velocity of the action's flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rsd_planner.training.samples import IGNORED, Batch
+from rsd_planner.training.vision import for_training
+from rsd_planner.vla.action_expert import ActionExpert
+from rsd_planner.vla.backbone import rope_positions, run_layers
+from rsd_planner.vla.model import Alpamayo
+
+
+@dataclass
+class _GrowingCache:
+    """Keys and values as the layers give them, with gradients; what is read later does not change what is stored."""
+
+    stored: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    frozen: bool = False
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, **_: object) -> tuple[Tensor, Tensor]:
+        """As transformers' attention calls it: stores at first, later appends to what is stored."""
+        if not self.frozen:
+            self.stored[layer] = (keys, values)
+            return keys, values
+        stored_keys, stored_values = self.stored[layer]
+        return torch.cat([stored_keys, keys], dim=2), torch.cat([stored_values, values], dim=2)
+
+    @property
+    def keys(self) -> Tensor:
+        """Of the first layer."""
+        return self.stored[0][0]
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What the action expert needs of a context."""
+
+    cache: _GrowingCache
+    length: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Losses:
+    """words: mean cross-entropy over the tokens to be said; flow: mean squared error of the velocity.
+
+    right: share of those tokens whose most probable value is the true one.
+    """
+
+    words: Tensor
+    flow: Tensor
+    right: Tensor
+
+
+class TargetLosses(nn.Module):
+    """A model with its losses, so that a wrapper (FSDP, DDP) sees one forward."""
+
+    def __init__(self, model: Alpamayo) -> None:
+        super().__init__()
+        for_training(model.vlm.model.visual)
+        self.model = model
+
+    def forward(
+        self, batch: Batch, noise: Tensor, time: Tensor, train_words: bool, train_flow: bool, detach: bool
+    ) -> Losses:
+        """noise [B, N, 2] and time [B] of the flow (0 noise, 1 data).
+
+        detach keeps the flow's gradient out of the backbone. A part that is not trained costs no backward pass.
+        """
+        with torch.set_grad_enabled(train_words or (train_flow and not detach)):
+            hidden, cache, positions_delta = self._backbone(batch)
+            words, right = self._words(hidden, batch)
+        flow = words.new_zeros(())
+        if train_flow:
+            if detach:
+                cache.stored = {layer: (k.detach(), v.detach()) for layer, (k, v) in cache.stored.items()}
+            flow = self._flow(cache, batch, positions_delta, noise, time)
+        return Losses(words, flow, right)
+
+    def _backbone(self, batch: Batch) -> tuple[Tensor, _GrowingCache, int]:
+        vlm = self.model.vlm
+        language = vlm.model.language_model
+        vision = vlm.model.visual(batch.pixels, grid_thw=batch.grid)
+        visual = batch.tokens == vlm.config.image_token_id
+        embeds = language.embed_tokens(batch.tokens)
+        embeds = embeds.masked_scatter(visual.unsqueeze(-1), vision.pooler_output.to(embeds.dtype))
+        rows, length = batch.tokens.shape
+        # One prompt's positions are all prompts': only history bins differ.
+        prompt = batch.tokens[:1, : batch.prompt_length]
+        positions, delta = rope_positions(vlm, prompt, batch.grid[: len(batch.grid) // rows])
+        after = torch.arange(batch.prompt_length, length, device=prompt.device) + delta
+        positions = torch.cat([positions, after.expand(3, 1, -1)], dim=2).expand(3, rows, length)
+        cache = _GrowingCache()
+        hidden, _ = run_layers(
+            language,
+            embeds,
+            positions,
+            cache,  # type: ignore[arg-type]
+            visual=visual,
+            deepstack=list(vision.deepstack_features),
+        )
+        return hidden, cache, delta
+
+    def _words(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        vlm = self.model.vlm
+        first = batch.prompt_length - 1
+        logits = vlm.lm_head(vlm.model.language_model.norm(hidden[:, first:-1])).float()
+        labels = batch.labels[:, first + 1 :]
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+        known = labels != IGNORED
+        return loss, (logits.argmax(-1) == labels)[known].float().mean()
+
+    def _flow(self, cache: _GrowingCache, batch: Batch, delta: int, noise: Tensor, time: Tensor) -> Tensor:
+        cache.frozen = True
+        rows, length = batch.tokens.shape
+        expert = ActionExpert(
+            self.model.expert,
+            self.model.action_in_proj,
+            self.model.action_out_proj,
+            _Context(cache, length, rows),  # type: ignore[arg-type]
+            self.model.action_space.waypoints,
+            batch.lengths,
+            batch.lengths + delta,
+        )
+        share = time[:, None, None]
+        mixed = share * batch.action + (1.0 - share) * noise
+        return F.mse_loss(expert(mixed, time), batch.action - noise)
+
+
+def flow_time(count: int, generator: torch.Generator) -> Tensor:
+    """Times [count] of the flow in training: 0.999 (1 - Beta(1.5, 1)), as the public recipe draws them."""
+    # The inverse of Beta(a, 1)'s distribution function is u^(1 / a).
+    return 0.999 * (1.0 - torch.rand(count, generator=generator) ** (1.0 / 1.5))

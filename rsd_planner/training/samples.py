@@ -1,0 +1,180 @@
+"""Recorded samples as batches for the target: prompt and CoC tokens, patches, and the action to be learned."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rsd_planner.buffers import NANOSECONDS
+from rsd_planner.scene import CameraFrames, EgoHistory, Scene
+from rsd_planner.training.clips import FRAMES, Sample, read_shard
+from rsd_planner.vla.action_space import ActionSpace, yaw_rotation
+from rsd_planner.vla.model import Alpamayo
+from rsd_planner.vla.prompt import ImageSlot, Prompter
+
+CAMERA_INDICES = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tele": 6}
+"""The public model's numbers of the simulated cameras."""
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B samples. Pictures of all samples have one size, so all prompts have one length P.
+
+    tokens [B, L] (prompt, CoC, its end, start of the trajectory, padding); labels [B, L]: the tokens to be said, else
+    IGNORED; lengths [B]: tokens that count; pixels [B * pictures * patches, ...]; grid [B * pictures, 3]; action
+    [B, N, 2], normalised.
+    """
+
+    tokens: Tensor
+    labels: Tensor
+    lengths: Tensor
+    prompt_length: int
+    pixels: Tensor
+    grid: Tensor
+    action: Tensor
+
+
+class Recorded:
+    """Samples of a folder of shards: records in memory, pictures as JPEG."""
+
+    def __init__(self, directory: Path, limit: int | None = None) -> None:
+        self.samples: list[Sample] = []
+        self._pictures: list[dict[str, list[bytes]]] = []
+        shards = sorted(directory.glob("*.tar"))
+        if not shards:
+            raise ValueError(f"{directory} holds no shards (*.tar); make them with rsd-planner data make")
+        for shard in shards:
+            self.samples += read_shard(shard, frames=False)
+            self._pictures += _jpegs(shard)
+            if limit is not None and len(self.samples) >= limit:
+                break
+        self.samples, self._pictures = self.samples[:limit], self._pictures[:limit]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def frames(self, index: int) -> dict[str, list[NDArray[np.uint8]]]:
+        """Pictures by camera, RGB uint8 [H, W, 3], oldest first."""
+        return {camera: [_decoded(data) for data in pictures] for camera, pictures in self._pictures[index].items()}
+
+    def scene(self, index: int) -> Scene:
+        """A sample as the planner sees it."""
+        sample = self.samples[index]
+        t0_ns = round((10.0 + sample.time_s) * NANOSECONDS)
+        stamps = tuple(t0_ns - (FRAMES - 1 - k) * NANOSECONDS // 10 for k in range(FRAMES))
+        cameras = tuple(
+            CameraFrames(name, CAMERA_INDICES[name], stamps, tuple(pictures))
+            for name, pictures in self.frames(index).items()
+        )
+        xyz, rotation = poses(sample.history)
+        history = EgoHistory(
+            xyz=xyz.numpy(),
+            rotation=rotation.numpy(),
+            dt_s=0.1,
+            speed_mps=sample.speed_mps,
+            yaw_rate_radps=0.0,
+            position_in_odometry=np.zeros(3),
+            quaternion_in_odometry=np.array([0.0, 0.0, 0.0, 1.0]),
+        )
+        return Scene(t0_ns, cameras, history)
+
+
+def _jpegs(shard: Path) -> list[dict[str, list[bytes]]]:
+    found: list[dict[str, list[bytes]]] = []
+    with tarfile.open(shard) as tar:
+        for member in tar:
+            if member.name.endswith(".json"):
+                found.append({})
+                continue
+            content = tar.extractfile(member)
+            if content is not None:
+                found[-1].setdefault(member.name.split(".")[1], []).append(content.read())
+    return found
+
+
+def _decoded(data: bytes) -> NDArray[np.uint8]:
+    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    if picture is None:
+        raise ValueError("a picture of the data set cannot be decoded")
+    return np.asarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def poses(xy_yaw: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+    """Poses [N, 3] (x, y, yaw) as positions [N, 3] and rotations [N, 3, 3], float64."""
+    plane = torch.from_numpy(np.asarray(xy_yaw, dtype=np.float64))
+    return torch.cat([plane[:, :2], torch.zeros(len(plane), 1, dtype=torch.float64)], dim=1), yaw_rotation(plane[:, 2])
+
+
+def actions(samples: Sequence[Sample], space: ActionSpace) -> Tensor:
+    """Normalised actions [samples, N, 2] (float32) whose roll-outs follow the expert's futures."""
+    history = [poses(sample.history) for sample in samples]
+    future = [poses(sample.future) for sample in samples]
+    stacked = [torch.stack([pair[part] for pair in pairs]) for pairs in (history, future) for part in (0, 1)]
+    return space.action_from_trajectory(*stacked).float()
+
+
+def fitted_action_space(samples: Sequence[Sample]) -> ActionSpace:
+    """An action space normalised to samples."""
+    plain = ActionSpace(accel_mean=0.0, accel_std=1.0, curvature_mean=0.0, curvature_std=1.0)
+    found = actions(samples, plain).double()
+    mean, std = found.mean(dim=(0, 1)), found.std(dim=(0, 1))
+    return ActionSpace(float(mean[0]), float(std[0]), float(mean[1]), float(std[1]))
+
+
+class Collator:
+    """Makes batches of samples for a model."""
+
+    def __init__(self, recorded: Recorded, model: Alpamayo, prompter: Prompter) -> None:
+        self._recorded, self._config, self._prompter = recorded, model.config, prompter
+        self._images = model.image_processor
+        self._action = actions(recorded.samples, model.action_space)
+        ends = [prompter.token_id("cot_end"), model.config.future_start_token]
+        self._said = [prompter.encode(sample.text) + ends for sample in recorded.samples]
+
+    def __call__(self, indices: Sequence[int]) -> Batch:
+        """A batch of these samples."""
+        prompts, pictures = [], []
+        for index in indices:
+            frames = self._recorded.frames(index)
+            slots: list[ImageSlot] = []
+            for name in sorted(frames, key=lambda name: CAMERA_INDICES[name]):
+                for number, picture in enumerate(frames[name]):
+                    _, height, width = self._images.grid_for(*picture.shape[:2])
+                    slots.append(ImageSlot(CAMERA_INDICES[name], number, height * width // self._images.merge_size**2))
+                    pictures.append(picture)
+            history, _ = poses(self._recorded.samples[index].history)
+            prompts.append(self._prompter.planning(slots, self._config.history_tokenizer.encode(history))[0])
+        patches = self._images(pictures)
+        prompt = torch.stack(prompts)
+        said = [torch.tensor(self._said[index]) for index in indices]
+        longest = max(len(tokens) for tokens in said)
+        padding = self._prompter.token_id("im_end")
+        tail = torch.full((len(indices), longest), padding)
+        labels = torch.full((len(indices), prompt.shape[1] + longest), IGNORED)
+        for row, tokens in enumerate(said):
+            tail[row, : len(tokens)] = tokens
+            labels[row, prompt.shape[1] : prompt.shape[1] + len(tokens)] = tokens
+        return Batch(
+            tokens=torch.cat([prompt, tail], dim=1),
+            labels=labels,
+            lengths=torch.tensor([prompt.shape[1] + len(tokens) for tokens in said]),
+            prompt_length=prompt.shape[1],
+            pixels=patches.pixel_values,
+            grid=patches.grid_thw,
+            action=self._action[list(indices)],
+        )
+
+
+def as_arguments(batch: Batch, device: torch.device) -> dict[str, Any]:
+    """A batch's tensors on a device, by name."""
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in vars(batch).items()}

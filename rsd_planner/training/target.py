@@ -1,0 +1,267 @@
+"""Training the target: stages of steps, exactly resumable, on one CPU or on many GPUs (`accelerate launch`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from tqdm import tqdm
+
+from rsd_planner.training.losses import Losses, TargetLosses, flow_time
+from rsd_planner.training.mini import TargetShape, new_model, save_weights, train_tokenizer, write_skeleton
+from rsd_planner.training.samples import Batch, Collator, Recorded, as_arguments, fitted_action_space
+from rsd_planner.training.scoring import score
+from rsd_planner.vla.config import AlpamayoConfig
+from rsd_planner.vla.model import Alpamayo
+from rsd_planner.vla.prompt import Prompter
+
+_SKELETON, _STATE, _PROGRESS = "skeleton", "state", "progress.json"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage. words / flow: weights of the two losses; detach keeps the flow's gradient out of the backbone."""
+
+    name: str
+    steps: int
+    learning_rate: float
+    words: float = 1.0
+    flow: float = 0.0
+    detach: bool = True
+    warm_up: int = 200
+    batch: int = 16
+    weight_decay: float = 0.05
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.batch < 1 or self.learning_rate <= 0:
+            raise ValueError(f"stage {self.name}: steps, batch and learning_rate must be positive")
+        if self.words == 0 and self.flow == 0:
+            raise ValueError(f"stage {self.name} trains nothing: words and flow are 0")
+
+
+@dataclass(frozen=True)
+class TargetTraining:
+    """A training run, as config/train/target.yaml holds it."""
+
+    train: Path
+    validation: Path
+    out: Path
+    stages: tuple[Stage, ...]
+    shape: TargetShape = field(default_factory=TargetShape)
+    seed: int = 0
+    ema: float = 0.998
+    precision: str = "bf16"
+    evaluate_every: int = 1000
+    evaluate_on: int = 96
+    save_minutes: float = 4.0
+    limit: int | None = None
+
+    @classmethod
+    def from_yaml(cls, path: Path, overrides: dict[str, Any] | None = None) -> TargetTraining:
+        """Reads a run. Raises ValueError that names file and key."""
+        try:
+            content = yaml.safe_load(path.read_text()) | (overrides or {})
+            stages = tuple(Stage(**stage) for stage in content.pop("stages"))
+            shape = TargetShape(**content.pop("shape", {}))
+            train, validation, out = (Path(content.pop(name)).expanduser() for name in ("train", "validation", "out"))
+            return cls(train, validation, out, stages, shape, **content)
+        except (OSError, TypeError, KeyError, yaml.YAMLError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @property
+    def steps(self) -> int:
+        """Of all stages."""
+        return sum(stage.steps for stage in self.stages)
+
+    def stage_at(self, step: int) -> tuple[Stage, int]:
+        """The stage of a step of the run, and the step within it."""
+        for stage in self.stages:
+            if step < stage.steps:
+                return stage, step
+            step -= stage.steps
+        raise ValueError("the run is over")
+
+
+def learning_rate(stage: Stage, step: int) -> float:
+    """Linear warm-up, then a cosine to a tenth."""
+    if step < stage.warm_up:
+        return stage.learning_rate * (step + 1) / stage.warm_up
+    share = (step - stage.warm_up) / max(1, stage.steps - stage.warm_up)
+    return stage.learning_rate * (0.1 + 0.9 * 0.5 * (1.0 + math.cos(math.pi * share)))
+
+
+def batch_indices(samples: int, batch: int, step: int, seed: int) -> list[int]:
+    """Samples of a step: epoch after epoch in orders of their own, a function of the step alone."""
+    indices = []
+    for place in range(step * batch, (step + 1) * batch):
+        epoch, position = divmod(place, samples)
+        indices.append(int(_order(samples, seed + epoch)[position]))
+    return indices
+
+
+_ORDERS: dict[tuple[int, int], np.ndarray] = {}
+
+
+def _order(samples: int, seed: int) -> np.ndarray:
+    if (samples, seed) not in _ORDERS:
+        _ORDERS.clear()
+        _ORDERS[samples, seed] = np.random.default_rng(seed).permutation(samples)
+    return _ORDERS[samples, seed]
+
+
+class TargetTrainer:
+    """One run in one process of it; the state of a step is everything that the next one depends on."""
+
+    def __init__(self, run: TargetTraining) -> None:
+        self.run = run
+        self._accelerator = Accelerator(
+            mixed_precision=run.precision,
+            log_with="tensorboard",
+            project_config=ProjectConfiguration(str(run.out), logging_dir=str(run.out / "tensorboard")),
+        )
+        self._recorded = Recorded(run.train, run.limit)
+        self._validation = Recorded(run.validation, run.evaluate_on)
+        skeleton = run.out / _SKELETON
+        if self._accelerator.is_main_process and not (skeleton / "config.json").exists():
+            texts = [sample.text for sample in self._recorded.samples]
+            tokenizer = train_tokenizer(texts, run.shape.vocabulary)
+            write_skeleton(skeleton, run.shape, tokenizer, fitted_action_space(self._recorded.samples))
+        self._accelerator.wait_for_everyone()
+        model = new_model(skeleton, run.seed)
+        self._prompter = Prompter.from_directory(skeleton, AlpamayoConfig.from_directory(skeleton))
+        self._collator = Collator(self._recorded, model, self._prompter)
+        optimiser = torch.optim.AdamW(_groups(model), lr=1e-3, betas=(0.9, 0.95))
+        self._losses, self._optimiser = self._accelerator.prepare(TargetLosses(model), optimiser)
+        self._average = AveragedModel(self._unwrapped(), multi_avg_fn=get_ema_multi_avg_fn(run.ema))
+        self._accelerator.register_for_checkpointing(self._average)
+        self._step = 0
+        self._resume()
+
+    def train(self) -> dict[str, float]:
+        """Runs to the end, evaluates, writes the checkpoint; returns the last evaluation."""
+        run, accelerator = self.run, self._accelerator
+        accelerator.init_trackers("target")
+        saved = time.monotonic()
+        figures: dict[str, float] = {}
+        show = accelerator.is_main_process
+        with tqdm(total=run.steps, initial=self._step, unit="step", disable=not show, mininterval=5.0) as bar:
+            for batch, following in self._batches():
+                losses = self._train_step(batch)
+                self._step += 1
+                bar.update()
+                if self._step % 20 == 0:
+                    told = {"words": float(losses.words), "right": float(losses.right), "flow": float(losses.flow)}
+                    accelerator.log(told, self._step)
+                    bar.set_postfix({name: f"{value:.3f}" for name, value in told.items()})
+                if self._step % run.evaluate_every == 0 or not following:
+                    figures = self._evaluate()
+                if time.monotonic() - saved > 60.0 * run.save_minutes or not following:
+                    self._save()
+                    saved = time.monotonic()
+        self.write_checkpoint(run.out / "checkpoint", figures)
+        accelerator.end_training()
+        return figures
+
+    def write_checkpoint(self, directory: Path, figures: dict[str, float]) -> None:
+        """The averaged weights in the public layout, with the run and its last figures."""
+        if not self._accelerator.is_main_process:
+            return
+        shutil.copytree(self.run.out / _SKELETON, directory, dirs_exist_ok=True)
+        save_weights(self._averaged(), directory)
+        told = {"steps": self._step, "samples": len(self._recorded), "run": dataclasses.asdict(self.run)}
+        (directory / "training.json").write_text(json.dumps(told | {"figures": figures}, indent=1, default=str) + "\n")
+
+    def _batches(self) -> Iterator[tuple[Batch, bool]]:
+        """The batches left, each with whether another one follows."""
+        accelerator = self._accelerator
+        for step in range(self._step, self.run.steps):
+            stage, _ = self.run.stage_at(step)
+            indices = batch_indices(len(self._recorded), stage.batch * accelerator.num_processes, step, self.run.seed)
+            own = indices[accelerator.process_index :: accelerator.num_processes]
+            yield self._collator(own), step + 1 < self.run.steps
+
+    def _train_step(self, batch: Batch) -> Losses:
+        run, accelerator = self.run, self._accelerator
+        stage, within = run.stage_at(self._step)
+        for group in self._optimiser.param_groups:
+            group["lr"] = learning_rate(stage, within)
+            group["weight_decay"] = stage.weight_decay if group["decays"] else 0.0
+        self._losses.train()
+        batch = Batch(**as_arguments(batch, accelerator.device))
+        # Noise and time are a function of the step (and the process), so that a resumed run is the same run.
+        generator = torch.Generator().manual_seed(run.seed + 1_000_003 * self._step + accelerator.process_index)
+        noise = torch.randn(batch.action.shape, generator=generator).to(accelerator.device)
+        moment = flow_time(len(batch.action), generator).to(accelerator.device)
+        with accelerator.autocast():
+            losses: Losses = self._losses(batch, noise, moment, stage.words > 0, stage.flow > 0, stage.detach)
+        total = stage.words * losses.words + stage.flow * losses.flow
+        if not torch.isfinite(total):
+            raise ValueError(f"the loss of step {self._step} is not finite; resume with a lower learning_rate")
+        accelerator.backward(total)
+        accelerator.clip_grad_norm_(self._losses.parameters(), stage.clip)
+        self._optimiser.step()
+        self._optimiser.zero_grad()
+        self._average.update_parameters(self._unwrapped())
+        return losses
+
+    def _averaged(self) -> Alpamayo:
+        model = self._average.module
+        assert isinstance(model, Alpamayo)
+        return model
+
+    def _unwrapped(self) -> Alpamayo:
+        return self._accelerator.unwrap_model(self._losses).model
+
+    def _evaluate(self) -> dict[str, float]:
+        if not self._accelerator.is_main_process:
+            return {}
+        figures = score(self._averaged(), self._prompter, self._validation)
+        self._accelerator.log(
+            {f"validation/{name}": value for name, value in figures.items() if math.isfinite(value)}, self._step
+        )
+        told = "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
+        tqdm.write(f"step {self._step}: {told}")
+        return figures
+
+    # State --------------------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        """Two folders take turns, so that an interruption leaves the last complete state."""
+        accelerator = self._accelerator
+        progress = self.run.out / _PROGRESS
+        last = json.loads(progress.read_text())["state"] if progress.exists() else ""
+        name = f"{_STATE}_{'b' if last.endswith('_a') else 'a'}"
+        accelerator.save_state(str(self.run.out / name))
+        if accelerator.is_main_process:
+            partial = progress.with_name(progress.name + ".partial")
+            partial.write_text(json.dumps({"step": self._step, "state": name}))
+            partial.rename(progress)
+        accelerator.wait_for_everyone()
+
+    def _resume(self) -> None:
+        progress = self.run.out / _PROGRESS
+        if progress.exists():
+            told = json.loads(progress.read_text())
+            self._accelerator.load_state(str(self.run.out / told["state"]))
+            self._step = int(told["step"])
+
+
+def _groups(model: torch.nn.Module) -> list[dict[str, Any]]:
+    """Weight decay for matrices only."""
+    decaying = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    return [{"params": decaying, "decays": True}, {"params": others, "decays": False}]

@@ -1,0 +1,251 @@
+"""Training of the target: losses against the inference engine, exact resumption, and that something is learned."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from scipy import stats
+
+from rsd_planner.planner import Planner
+from rsd_planner.simulation.cameras import Rig
+from rsd_planner.training import clips
+from rsd_planner.training.clips import read_shard, write_shard
+from rsd_planner.training.losses import TargetLosses, flow_time
+from rsd_planner.training.mini import TargetShape, new_model, save_weights, train_tokenizer, write_skeleton
+from rsd_planner.training.samples import IGNORED, Collator, Recorded, actions, fitted_action_space
+from rsd_planner.training.scoring import score
+from rsd_planner.training.target import Stage, TargetTrainer, TargetTraining, batch_indices, learning_rate
+from rsd_planner.training.vision import for_training
+from rsd_planner.vla.checkpoint import Checkpoint
+from rsd_planner.vla.prompt import Prompter
+from rsd_planner.vla.vision import ImagePatches
+
+SHAPE = TargetShape(
+    vocabulary=400, layers=2, hidden=64, intermediate=96, heads=2, kv_heads=1, head_dim=32, vision_layers=2,
+    vision_hidden=32, vision_intermediate=64, vision_heads=2, expert_hidden=64, expert_intermediate=96,
+    action_hidden=32, pixels=64 * 32,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Four training clips of two samples, two of validation, with two small cameras."""
+    root = tmp_path_factory.mktemp("data")
+    cameras = [
+        {"name": name, "index": index, "position": [1.8, 0.0, 1.6], "yaw_deg": 0.0, "pitch_deg": 2.0,
+         "field_of_view_deg": field}
+        for name, index, field in (("front_wide", 1, 120.0), ("front_tele", 6, 30.0))
+    ]  # fmt: skip
+    (root / "rig.yaml").write_text(yaml.dump({"cameras": cameras, "resolution": [64, 32]}))
+    rig = Rig.from_yaml(root / "rig.yaml")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clips, "CLIP_S", 3.0)
+        for split, count in (("train", 4), ("validation", 2)):
+            (root / split).mkdir()
+            write_shard(root / split / "a.tar", split, range(count), rig)
+    return root
+
+
+@pytest.fixture(scope="module")
+def recorded(data):
+    return Recorded(data / "train")
+
+
+@pytest.fixture(scope="module")
+def fresh(recorded, tmp_path_factory):
+    """A new model and its prompter."""
+    directory = tmp_path_factory.mktemp("checkpoint")
+    tokenizer = train_tokenizer([sample.text for sample in recorded.samples], SHAPE.vocabulary)
+    write_skeleton(directory, SHAPE, tokenizer, fitted_action_space(recorded.samples))
+    model = new_model(directory, seed=1)
+    return directory, model, Prompter.from_directory(directory, model.config)
+
+
+def test_recorded_samples_are_the_shards(data, recorded):
+    assert len(recorded) == 8 and len(Recorded(data / "train", limit=3)) == 3
+    for index, sample in enumerate(read_shard(data / "train" / "a.tar")):
+        assert recorded.samples[index].key == sample.key
+        for camera, frames in recorded.frames(index).items():
+            np.testing.assert_array_equal(frames, sample.frames[camera])
+    scene = recorded.scene(2)
+    assert [camera.index for camera in scene.cameras] == [1, 6] and scene.history.xyz.shape == (16, 3)
+    with pytest.raises(ValueError, match=r"holds no shards"):
+        Recorded(data)
+
+
+def test_the_tokenizer_writes_what_it_reads(fresh, recorded):
+    _, _, prompter = fresh
+    for sample in recorded.samples:
+        tokens = prompter.encode(sample.text)
+        assert "".join(prompter.strings(tokens)) == sample.text and len(tokens) < len(sample.text) / 2
+    assert prompter.encode("<|cot_end|>") == [prompter.token_id("cot_end")]
+
+
+def test_a_checkpoint_of_the_public_layout(fresh):
+    directory, model, _ = fresh
+    save_weights(model, directory)
+    checkpoint = Checkpoint.open(directory)
+    checkpoint.check()
+    loaded = checkpoint.load(dtype=torch.float32)
+    for name, value in model.state_dict().items():
+        np.testing.assert_allclose(loaded.state_dict()[name], value, rtol=8e-3, atol=1e-6)
+
+
+def test_actions_drive_the_experts_way(recorded, fresh):
+    _, model, _ = fresh
+    space = model.action_space
+    found = actions(recorded.samples, space)
+    assert abs(float(found.mean())) < 0.1 and float(found.std()) == pytest.approx(1.0, abs=0.1)
+    for sample, action in zip(recorded.samples, found, strict=True):
+        driven = space.trajectory_from_action(action.double(), torch.tensor(sample.speed_mps), torch.tensor(0.0))
+        assert np.abs(driven.xyz.numpy()[:, :2] - sample.future[:, :2]).max() < 0.6
+
+
+def test_losses_are_those_of_the_engine_that_drives(fresh, recorded):
+    """Batches of rows of different lengths against the planner's own prefill, verify and expert, row by row."""
+    _, model, prompter = fresh
+    collator, losses = Collator(recorded, model, prompter), TargetLosses(model)
+    batch = collator([0, 3, 5])
+    assert len(set(batch.lengths.tolist())) > 1
+    generator = torch.Generator().manual_seed(3)
+    noise, time = torch.randn(batch.action.shape, generator=generator), torch.tensor([0.1, 0.5, 0.9])
+    with torch.no_grad():
+        found = losses(batch, noise, time, True, True, True)
+    words, flow, right = [], [], []
+    per_row = len(batch.grid) // 3
+    for row in range(3):
+        patches = len(batch.pixels) // 3
+        images = ImagePatches(
+            batch.pixels[row * patches : (row + 1) * patches], batch.grid[row * per_row : (row + 1) * per_row]
+        )
+        said = batch.labels[row][batch.labels[row] != IGNORED]
+        prompt = batch.tokens[row : row + 1, : batch.prompt_length]
+        context = model.prefill(prompt, model.encode_images(images), images.grid_thw, extra=len(said))
+        first = context.last.logits
+        logits = torch.cat([first, context.verify(said[None]).logits[:, :-1]], dim=1)[0].float()
+        words.append(torch.nn.functional.cross_entropy(logits, said, reduction="none"))
+        right += (logits.argmax(-1) == said).float().tolist()
+        mixed = time[row] * batch.action[row] + (1 - time[row]) * noise[row]
+        with torch.inference_mode():
+            velocity = model.velocity(context)(mixed[None], time[row : row + 1])[0]
+        flow.append((velocity - (batch.action[row] - noise[row])) ** 2)
+    assert float(found.words) == pytest.approx(float(torch.cat(words).mean()), abs=1e-5)
+    assert float(found.right) == pytest.approx(np.mean(right))
+    assert float(found.flow) == pytest.approx(float(torch.stack(flow).mean()), abs=1e-5)
+
+
+def test_the_vision_tower_in_training_is_the_same_one(tiny_directory):
+    """Pictures of one size in one batch, and of two sizes the usual way."""
+    model = Checkpoint.open(tiny_directory).load(dtype=torch.float32)
+    random = np.random.default_rng(0)
+    one = [random.integers(0, 255, (96, 160, 3), dtype=np.uint8) for _ in range(3)]
+    two = [one[0], random.integers(0, 255, (160, 96, 3), dtype=np.uint8)]
+    for pictures in (one, two):
+        patches = model.image_processor(pictures)
+        usual = Checkpoint.open(tiny_directory).load(dtype=torch.float32).encode_images(patches)
+        for_training(model.vlm.model.visual)
+        found = model.encode_images(patches)
+        for a, b in zip([found.embeds, *found.deepstack], [usual.embeds, *usual.deepstack], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+def test_gradients_go_where_they_should(fresh, recorded):
+    _, model, prompter = fresh
+    batch = Collator(recorded, model, prompter)([1, 2])
+    noise, time = torch.zeros_like(batch.action), torch.tensor([0.3, 0.6])
+    backbone, expert = model.vlm.model.language_model.layers[0].mlp.up_proj.weight, model.action_out_proj.weight
+    for words, flow, detach, reached in ((True, False, True, (True, False)), (False, True, True, (False, True)),
+                                         (False, True, False, (True, True))):  # fmt: skip
+        model.zero_grad()
+        losses = TargetLosses(model)(batch, noise, time, words, flow, detach)
+        (losses.words * words + losses.flow * flow).backward()
+        found = tuple(weight.grad is not None and bool(weight.grad.abs().sum() > 0) for weight in (backbone, expert))
+        assert found == reached
+    model.zero_grad()
+
+
+def test_times_of_the_flow_have_the_public_distribution():
+    times = flow_time(20_000, torch.Generator().manual_seed(0)).numpy()
+    assert stats.kstest(1.0 - times / 0.999, stats.beta(1.5, 1.0).cdf).pvalue > 0.01
+
+
+def test_every_epoch_sees_every_sample_once():
+    seen = [index for step in range(21) for index in batch_indices(12, 4, step, seed=5)]
+    for epoch in range(7):
+        assert sorted(seen[12 * epoch : 12 * (epoch + 1)]) == list(range(12))
+    assert seen[:12] != seen[12:24]
+
+
+def test_the_learning_rate_rises_and_falls():
+    stage = Stage("a", steps=100, learning_rate=1e-3, warm_up=10)
+    rates = [learning_rate(stage, step) for step in range(100)]
+    assert rates[0] == pytest.approx(1e-4) and max(rates) == rates[9] == pytest.approx(1e-3)
+    assert all(b <= a for a, b in itertools.pairwise(rates[10:]))
+    assert rates[-1] == pytest.approx(1e-4, rel=0.02)
+
+
+def _run(data, out, **more) -> TargetTraining:
+    stages = more.pop("stages", None) or (
+        Stage("reasoning", 3, 1e-3, batch=4, warm_up=1),
+        Stage("joint", 3, 1e-3, flow=1.0, batch=4, warm_up=1),
+    )
+    return TargetTraining(
+        data / "train", data / "validation", out, stages, SHAPE,
+        **({"precision": "no", "evaluate_every": 100, "evaluate_on": 2, "ema": 0.5} | more),
+    )  # fmt: skip
+
+
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(data, tmp_path, monkeypatch):
+    whole = TargetTrainer(_run(data, tmp_path / "whole"))
+    whole.train()
+
+    class Interrupted(Exception):
+        pass
+
+    broken = TargetTrainer(_run(data, tmp_path / "broken", save_minutes=0.0))
+    step = broken._train_step
+
+    def three_steps(batch):
+        if broken._step == 4:
+            raise Interrupted
+        return step(batch)
+
+    monkeypatch.setattr(broken, "_train_step", three_steps)
+    with pytest.raises(Interrupted):
+        broken.train()
+    resumed = TargetTrainer(_run(data, tmp_path / "broken"))
+    assert resumed._step == 4
+    resumed.train()
+    one, two = (Checkpoint.open(tmp_path / name / "checkpoint").load() for name in ("whole", "broken"))
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, two.state_dict()[name]), name
+
+
+def test_it_learns_its_samples_by_heart(data, tmp_path):
+    """Words and flow fall far, and the planner says and drives what it was taught."""
+    run = _run(data, tmp_path, ema=0.9, stages=(Stage("joint", 150, 3e-3, flow=1.0, batch=8, warm_up=10),))
+    trainer = TargetTrainer(run)
+    trainer.train()
+    checkpoint = Checkpoint.open(tmp_path / "checkpoint")
+    model = checkpoint.load(dtype=torch.float32)
+    figures = score(model, Prompter.from_directory(checkpoint.directory, model.config), Recorded(data / "train"))
+    assert figures["coc_parsed"] == 1.0 and figures["coc_cause"] >= 0.8
+    assert figures["ade_3s"] < 1.0
+    plan = Planner.from_checkpoint(checkpoint).plan(Recorded(data / "train").scene(0))
+    assert not plan.reasoning.truncated
+
+
+def test_runs_that_cannot_be_are_refused(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("train: a\nvalidation: b\nout: c\nstages: [{name: x, steps: 0, learning_rate: 1.0e-3}]\n")
+    with pytest.raises(ValueError, match="stage x: steps, batch and learning_rate must be positive"):
+        TargetTraining.from_yaml(path)
+    path.write_text("train: a\nvalidation: b\nout: c\nspeed: 3\nstages: []\n")
+    with pytest.raises(ValueError, match=r"run.yaml: .*speed"):
+        TargetTraining.from_yaml(path)
+    with pytest.raises(ValueError, match="trains nothing"):
+        Stage("y", 1, 1e-3, words=0.0)
