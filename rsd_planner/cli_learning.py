@@ -68,6 +68,24 @@ def _train_target(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _train_score(arguments: argparse.Namespace) -> int:
+    import torch
+
+    from rsd_planner.training.samples import Recorded
+    from rsd_planner.training.scoring import ABLATIONS, score
+    from rsd_planner.vla.checkpoint import Checkpoint
+    from rsd_planner.vla.prompt import Prompter
+
+    checkpoint = Checkpoint.open(arguments.model)
+    model = checkpoint.load(dtype=torch.float32)
+    recorded = Recorded(arguments.data, arguments.limit)
+    prompter = Prompter.from_directory(checkpoint.directory, checkpoint.config)
+    for ablation in ABLATIONS if arguments.ablations else ABLATIONS[:1]:
+        figures = score(model, prompter, recorded, arguments.samples, ablation)
+        print(f"{ablation:<16}" + "  ".join(f"{name} {value:.3f}" for name, value in figures.items()), flush=True)
+    return 0
+
+
 def _convert(arguments: argparse.Namespace) -> int:
     from rsd_planner.evaluation.convert.command import run
 
@@ -101,6 +119,13 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     target.add_argument("--config", type=Path, required=True, help="YAML of the run, see config/train/target.yaml")
     target.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an entry that differs")
     target.set_defaults(run=_train_target)
+    judge = train.add_parser("score", help="how a target reasons and plans on recorded samples")
+    judge.add_argument("--model", type=Path, required=True, help="checkpoint directory")
+    judge.add_argument("--data", type=Path, required=True, help="folder of shards")
+    judge.add_argument("--limit", type=int, help="samples (default: all)")
+    judge.add_argument("--samples", type=int, default=1, help="trajectories a sample, for minADE (default 1)")
+    judge.add_argument("--ablations", action="store_true", help="also with the true CoC, without, with inputs blanked")
+    judge.set_defaults(run=_train_score)
 
 
 def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

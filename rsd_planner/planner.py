@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from rsd_planner.plan import ChainOfCausation, Plan, PlannedTrajectory
-from rsd_planner.reasoning.decoding import Ending, ReasonedRow, decode_autoregressively
+from rsd_planner.reasoning.decoding import Ending, ReasonedRow, decode_autoregressively, dictate
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.scene import EgoHistory, Scene
 from rsd_planner.vla import flow
@@ -86,18 +86,30 @@ class Planner:
         """Poses that the scene's history must have."""
         return self._model.config.history_poses
 
-    def plan(self, scene: Scene) -> Plan:
-        """One cycle. Raises PlanningError if no finite trajectory comes out."""
+    def plan(self, scene: Scene, told: str | None = None) -> Plan:
+        """One cycle. Raises PlanningError if no finite trajectory comes out.
+
+        told: a chain of causation to be taken as it is instead of reasoning (empty: none at all), for studies of what
+        the reasoning is worth.
+        """
         stopwatch = _Stopwatch(self._model.device)
         slots, patches = stopwatch.run("preprocess", lambda: self._patches(scene))
         features = stopwatch.run("encode", lambda: self._model.encode_images(patches))
         history_xyz = torch.from_numpy(scene.history.xyz)
         prompt = self._prompter.planning(slots, self._model.config.history_tokenizer.encode(history_xyz), scene.route)
         budget = self._settings.token_budget or self._model.config.max_new_tokens
+        given = None if told is None else self._prompter.encode(told)
+        room = max(budget, len(given or ()))
         context = stopwatch.run(
-            "prefill", lambda: self._model.prefill(prompt, features, patches.grid_thw, extra=budget + 2)
+            "prefill", lambda: self._model.prefill(prompt, features, patches.grid_thw, extra=room + 2)
         )
-        (row,) = stopwatch.run("decode", lambda: decode_autoregressively(context, self._sampling, self._ending, budget))
+
+        def reason() -> list[ReasonedRow]:
+            if given is not None:
+                return dictate(context, given, self._ending)
+            return decode_autoregressively(context, self._sampling, self._ending, budget)
+
+        (row,) = stopwatch.run("decode", reason)
         v0_mps, from_twist, notes = self._speed_at_t0(scene.history)
         velocity = self._model.velocity(context)
         first, *others = stopwatch.run("action", lambda: self._trajectories(velocity, v0_mps))

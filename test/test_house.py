@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "simulation": {"control"},
     "training": {"buffers", "control", "plan", "planner", "reasoning", "scene", "simulation", "vla", "evaluation"},
     "cli": {"ros", "vla", "evaluation", "simulation", "cli_learning"},
-    "cli_learning": {"ros", "evaluation", "training"},
+    "cli_learning": {"ros", "evaluation", "training", "vla"},
 }
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rsd_planner.evaluation.consistency import consistency
 from rsd_planner.evaluation.judging import judge_text
 from rsd_planner.evaluation.metrics import average_displacement, displacement, final_displacement
 from rsd_planner.planner import Planner, PlannerSettings
 from rsd_planner.reasoning.sampling import Sampling
+from rsd_planner.scene import Scene
 from rsd_planner.training.samples import Recorded
 from rsd_planner.vla.model import Alpamayo
 from rsd_planner.vla.prompt import Prompter
@@ -18,16 +21,24 @@ from rsd_planner.vla.prompt import Prompter
 _BUDGET = 48
 
 
-def score(model: Alpamayo, prompter: Prompter, recorded: Recorded, samples: int = 1) -> dict[str, float]:
+ABLATIONS = ("own CoC", "true CoC", "no CoC", "images blanked", "history blanked")
+"""What `score` may take away or give."""
+
+
+def score(
+    model: Alpamayo, prompter: Prompter, recorded: Recorded, samples: int = 1, ablation: str = "own CoC"
+) -> dict[str, float]:
     """Means over recorded samples of greedy reasoning and one trajectory (minADE_K of `samples` with more).
 
-    NaN where no sample has a value.
+    NaN where no sample has a value. ablation, one of ABLATIONS, says what the model gets; ValueError for another.
     """
+    if ablation not in ABLATIONS:
+        raise ValueError(f"ablation {ablation!r} is not one of {', '.join(ABLATIONS)}")
     was_training = model.training
     model.eval()
     settings = PlannerSettings(sampling=Sampling(greedy=True), token_budget=_BUDGET, samples=samples)
     planner = Planner(model, prompter, settings)
-    rows = [_scored(planner, recorded, index) for index in range(len(recorded))]
+    rows = [_scored(planner, recorded, index, ablation) for index in range(len(recorded))]
     model.train(was_training)
     means = {}
     for name in rows[0]:
@@ -37,10 +48,11 @@ def score(model: Alpamayo, prompter: Prompter, recorded: Recorded, samples: int 
     return means
 
 
-def _scored(planner: Planner, recorded: Recorded, index: int) -> dict[str, float]:
+def _scored(planner: Planner, recorded: Recorded, index: int, ablation: str) -> dict[str, float]:
     sample = recorded.samples[index]
-    plan = planner.plan(recorded.scene(index))
-    paths: Sequence[np.ndarray] = [path.xyz[:, :2] for path in (plan.trajectory, *plan.alternatives)]
+    told = {"true CoC": sample.text, "no CoC": ""}.get(ablation)
+    plan = planner.plan(_without(recorded.scene(index), ablation), told)
+    paths: Sequence[NDArray[np.float64]] = [path.xyz[:, :2] for path in (plan.trajectory, *plan.alternatives)]
     distance = displacement(np.stack(paths), sample.future[:, :2])
     found = judge_text(plan.reasoning.text, sample.meaning)
     found["ade_3s"] = float(average_displacement(distance[0], 3.0, 0.1))
@@ -51,3 +63,18 @@ def _scored(planner: Planner, recorded: Recorded, index: int) -> dict[str, float
     found["consistent"] = consistency(plan.reasoning.text, plan.v0_mps, plan.trajectory.speed_mps)
     found["tokens"] = float(len(plan.reasoning.tokens))
     return found
+
+
+def _without(scene: Scene, ablation: str) -> Scene:
+    """Grey pictures, or a history that stands at t0 (the speed at t0 stays: the action space needs it)."""
+    if ablation == "images blanked":
+        cameras = tuple(
+            replace(camera, images=tuple(np.full_like(image, 127) for image in camera.images))
+            for camera in scene.cameras
+        )
+        return replace(scene, cameras=cameras)
+    if ablation == "history blanked":
+        history = scene.history
+        still = np.tile(np.eye(3), (len(history.xyz), 1, 1))
+        return replace(scene, history=replace(history, xyz=np.zeros_like(history.xyz), rotation=still))
+    return scene

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rsd_planner.reasoning.decoding import Ending, decode_autoregressively
+from rsd_planner.reasoning.decoding import Ending, decode_autoregressively, dictate
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.reasoning.target import TokenSource
+from rsd_planner.vla.vision import ImagePatches
 
 VOCABULARY = 12
 ENDING = Ending(future_start=9, end_of_text=10, cot_end=8)
@@ -94,3 +95,30 @@ def test_a_seed_repeats_a_sample_and_another_does_not(tiny, tiny_record):
         return row.tokens
 
     assert sample(1) == sample(1) != sample(2)
+
+
+def test_a_dictated_chain_is_closed_and_in_the_cache():
+    target = ScriptedTarget([1, 1], [1, 1])
+    rows = dictate(target, [3, 4], ENDING)
+    assert [row.tokens for row in rows] == [[3, 4, 8, 9]] * 2 == target.given
+    assert all(set(row.sources) == {TokenSource.FORCED} and row.length == target.length for row in rows)
+    assert dictate(ScriptedTarget([1]), [3, 8], ENDING)[0].tokens == [3, 8, 9]
+    assert dictate(ScriptedTarget([1]), [], ENDING)[0].tokens == [8, 9]
+
+
+def test_dictating_is_decoding_in_one_pass(tiny, tiny_record):
+    """The real model's cache after a chain that it wrote itself, and after the same chain dictated."""
+    prompt, pixels = tiny_record("fused_ids"), tiny_record("pixel_values")
+    grid = tiny_record("image_grid_thw")
+    ending = Ending(tiny.config.future_start_token, 1, 2)
+    contexts = []
+    for _ in range(2):
+        features = tiny.encode_images(ImagePatches(pixels, grid))
+        contexts.append(tiny.prefill(prompt, features, grid, extra=20))
+    (own,) = decode_autoregressively(contexts[0], GREEDY, ending, budget=8)
+    (told,) = dictate(contexts[1], own.tokens[:-2], ending)
+    assert told.tokens == own.tokens and told.length == own.length
+    length = own.length
+    torch.testing.assert_close(
+        contexts[1].cache.keys[:, :, :, :length], contexts[0].cache.keys[:, :, :, :length], atol=1e-4, rtol=1e-4
+    )

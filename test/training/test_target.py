@@ -10,14 +10,15 @@ import torch
 import yaml
 from scipy import stats
 
-from rsd_planner.planner import Planner
+from rsd_planner.planner import Planner, PlannerSettings
+from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.simulation.cameras import Rig
 from rsd_planner.training import clips
 from rsd_planner.training.clips import read_shard, write_shard
 from rsd_planner.training.losses import TargetLosses, flow_time
 from rsd_planner.training.mini import TargetShape, new_model, save_weights, train_tokenizer, write_skeleton
 from rsd_planner.training.samples import IGNORED, Collator, Recorded, actions, fitted_action_space
-from rsd_planner.training.scoring import score
+from rsd_planner.training.scoring import ABLATIONS, score
 from rsd_planner.training.target import Stage, TargetTrainer, TargetTraining, batch_indices, learning_rate
 from rsd_planner.training.vision import for_training
 from rsd_planner.vla.checkpoint import Checkpoint
@@ -235,8 +236,23 @@ def test_it_learns_its_samples_by_heart(data, tmp_path):
     figures = score(model, Prompter.from_directory(checkpoint.directory, model.config), Recorded(data / "train"))
     assert figures["coc_parsed"] == 1.0 and figures["coc_cause"] >= 0.8
     assert figures["ade_3s"] < 1.0
-    plan = Planner.from_checkpoint(checkpoint).plan(Recorded(data / "train").scene(0))
-    assert not plan.reasoning.truncated
+    recorded, prompter = Recorded(data / "train"), Prompter.from_directory(checkpoint.directory, model.config)
+    planner = Planner(model, prompter, PlannerSettings(sampling=Sampling(greedy=True), token_budget=48))
+    own = planner.plan(recorded.scene(0))
+    assert not own.reasoning.truncated
+    # Told its own words, it drives the same way; told others, another.
+    told = planner.plan(recorded.scene(0), own.reasoning.text)
+    assert told.reasoning.ids == own.reasoning.ids and {int(source) for source in told.reasoning.sources} == {3}
+    # The flow amplifies last-digit differences of the cache (its highest frequency is 100).
+    np.testing.assert_allclose(told.trajectory.xyz[:20], own.trajectory.xyz[:20], atol=0.1)
+    nothing = planner.plan(recorded.scene(0), "")
+    assert nothing.reasoning.text == "" and len(nothing.reasoning.ids) == 2
+    assert np.abs(nothing.trajectory.xyz - own.trajectory.xyz).max() > 1e-3
+    figures = {name: score(model, prompter, recorded, ablation=name) for name in ABLATIONS}
+    assert figures["true CoC"]["coc_decision"] == 1.0 and figures["no CoC"]["coc_parsed"] == 0.0
+    assert len({round(figure["ade_3s"], 6) for figure in figures.values()}) >= 4  # each takes something away
+    with pytest.raises(ValueError, match="ablation 'sound' is not one of own CoC"):
+        score(model, prompter, recorded, ablation="sound")
 
 
 def test_runs_that_cannot_be_are_refused(tmp_path):
