@@ -56,8 +56,8 @@ def oncoming(random: Random, world: World, count: int, first_s_m: float) -> None
     for number in range(count):
         s += float(random.uniform(20.0, 60.0))
         speed = float(random.uniform(8.0, 13.0))
-        car = vehicle(random, f"oncoming {number}", s, LANE_WIDTH_M, road=world.road, speed_mps=speed, direction=-1)
-        world.actors.append(car)
+        moves = {"road": world.road, "speed_mps": speed, "direction": -1, "follows": True}
+        world.actors.append(vehicle(random, f"oncoming {number}", s, LANE_WIDTH_M, **moves))
 
 
 def bystanders(

@@ -152,7 +152,8 @@ def _light_world(random: Random, phases: tuple[tuple[float, LightState], ...], s
         for number in range(int(random.integers(1, 3))):
             speed = float(random.uniform(7.0, 10.0))
             start = 150.0 - float(random.uniform(10.0, 60.0)) - 30.0 * number
-            car = vehicle(random, f"crossing {number}", start, 0.0, road=world.crossroad, speed_mps=speed)
+            moves = {"road": world.crossroad, "speed_mps": speed, "follows": True}
+            car = vehicle(random, f"crossing {number}", start, 0.0, **moves)
             world.actors.append(car)
     return world
 
@@ -256,7 +257,8 @@ def _oncoming_while_nudging(random: Random) -> World:
     for number in range(int(random.integers(1, 3))):
         s = obstacle.s_m + float(random.uniform(25.0, 50.0)) + 40.0 * number
         speed = float(random.uniform(7.0, 10.0))
-        car = vehicle(random, f"oncoming {number}", s, LANE_WIDTH_M, road=world.road, speed_mps=speed, direction=-1)
+        moves = {"road": world.road, "speed_mps": speed, "direction": -1, "follows": True}
+        car = vehicle(random, f"oncoming {number}", s, LANE_WIDTH_M, **moves)
         world.actors.append(car)
     return world
 
@@ -285,6 +287,7 @@ def _crossing_traffic(random: Random) -> World:
             road=world.crossroad,
             speed_mps=other,
             direction=side,
+            follows=True,
         )
         world.actors.append(car)
     return world

@@ -8,6 +8,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,12 +188,22 @@ class TargetTrainer:
 
     def _batches(self) -> Iterator[tuple[Batch, bool]]:
         """The batches left, each with whether another one follows."""
-        accelerator = self._accelerator
-        for step in range(self._step, self.run.steps):
-            stage, _ = self.run.stage_at(step)
-            indices = batch_indices(len(self._recorded), stage.batch * accelerator.num_processes, step, self.run.seed)
-            own = indices[accelerator.process_index :: accelerator.num_processes]
-            yield self._collator(own), step + 1 < self.run.steps
+        steps = range(self._step, self.run.steps)
+        # The next batch is made while this one is learned from.
+        with ThreadPoolExecutor(1) as ahead:
+            coming = ahead.submit(self._batch, steps[0]) if steps else None
+            for step in steps:
+                assert coming is not None
+                batch = coming.result()
+                following = step + 1 < self.run.steps
+                coming = ahead.submit(self._batch, step + 1) if following else None
+                yield batch, following
+
+    def _batch(self, step: int) -> Batch:
+        """This process's part of a step's batch."""
+        accelerator, stage = self._accelerator, self.run.stage_at(step)[0]
+        indices = batch_indices(len(self._recorded), stage.batch * accelerator.num_processes, step, self.run.seed)
+        return self._collator(indices[accelerator.process_index :: accelerator.num_processes])
 
     def _train_step(self, batch: Batch) -> Losses:
         run, accelerator = self.run, self._accelerator
