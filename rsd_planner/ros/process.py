@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 
 import rclpy
-from rclpy._rclpy_pybind11 import InvalidHandle, RCLError
+from rclpy._rclpy_pybind11 import RCLError
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
@@ -19,6 +20,8 @@ def run_node(make: Callable[[], Node]) -> None:
     says why it cannot go on; exit code 0 when its attribute `finished` is true. A node with a method `stop`
     has it called before it is destroyed.
     """
+    # rclpy ends the context on SIGINT; a KeyboardInterrupt besides would strike in the middle of its C++ calls.
+    signal.signal(signal.SIGINT, lambda *_: None)
     name = sys.argv[0].rsplit("/", 1)[-1].removesuffix(".py")
     try:
         rclpy.init(signal_handler_options=SignalHandlerOptions.ALL)
@@ -41,7 +44,7 @@ def run_node(make: Callable[[], Node]) -> None:
                 break
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
-    except (RCLError, InvalidHandle):  # a callback that was at work when the signal took the context away
+    except Exception:  # a callback that was at work when the signal took the context away
         if rclpy.ok():
             raise
     finally:
