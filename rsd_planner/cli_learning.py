@@ -113,8 +113,7 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     target = train.add_parser(
         "target",
         help="the deliberative reasoner, from random weights",
-        description="Runs a training to its end and writes OUT/checkpoint; started again, it goes on where it was. "
-        "Many GPUs: accelerate launch -m rsd_planner.cli train target ...",
+        description="Runs a training to its end and writes OUT/checkpoint; started again, it goes on where it was.",
     )
     target.add_argument("--config", type=Path, required=True, help="YAML of the run, see config/train/target.yaml")
     target.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an entry that differs")

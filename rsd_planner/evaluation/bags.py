@@ -13,12 +13,25 @@ from typing import Any
 
 import cv2
 import numpy as np
+from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 from tqdm import tqdm
 
 STORAGES = {"sqlite3": StoragePlugin.SQLITE3, "mcap": StoragePlugin.MCAP}
 TRANSPORTS = ("compressed", "raw")
+LATCHED = Qos(
+    history=QosHistory.KEEP_LAST,
+    depth=1,
+    reliability=QosReliability.RELIABLE,
+    durability=QosDurability.TRANSIENT_LOCAL,
+    deadline=QosTime(0, 0),
+    lifespan=QosTime(0, 0),
+    liveliness=QosLiveliness.AUTOMATIC,
+    liveliness_lease_duration=QosTime(0, 0),
+    avoid_ros_namespace_conventions=False,
+)
+"""Offered QoS of /tf_static: who comes late gets the last one."""
 
 _NANOSECONDS = 1_000_000_000
 _ODOMETRY_COLUMNS = ["t_s", "x_m", "y_m", "z_m", "qx", "qy", "qz", "qw", "vx_mps", "vy_mps", "vz_mps", "yaw_rate_radps"]

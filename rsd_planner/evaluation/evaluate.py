@@ -65,12 +65,9 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else []
 
 
-def run_job(job: Job, record: Callable[[Job], Plans] | None = None) -> dict[str, Any]:
-    """Evaluates one bag and returns its facts. Whatever goes wrong is in there; nothing is raised.
-
-    record makes the plans in another way than by loading the model here (`--live`).
-    """
-    facts: dict[str, Any] = {
+def _facts(job: Job) -> dict[str, Any]:
+    """What is told of a bag, before anything is known."""
+    return {
         "bag": job.name,
         "path": str(job.bag),
         "identity": job.identity(),
@@ -81,6 +78,14 @@ def run_job(job: Job, record: Callable[[Job], Plans] | None = None) -> dict[str,
         "not_planned": {},
         "calibration": {},
     }
+
+
+def run_job(job: Job, record: Callable[[Job], Plans] | None = None) -> dict[str, Any]:
+    """Evaluates one bag and returns its facts. Whatever goes wrong is in there; nothing is raised.
+
+    record makes the plans in another way than by loading the model here (`--live`).
+    """
+    facts = _facts(job)
     results = Results(job.out)
     reader: BagReader | None = None
     try:
@@ -224,12 +229,6 @@ def _run_on_ray(jobs: Sequence[Job], address: str) -> Iterator[dict[str, Any]]:
 
 
 def _died(job: Job, error: Exception) -> dict[str, Any]:
-    facts = {"bag": job.name, "path": str(job.bag), "identity": job.identity(), "cycles": 0, "duration_s": 0.0}
-    facts |= {
-        "problems": {},
-        "not_planned": {},
-        "calibration": {},
-        "error": f"its process died: {type(error).__name__}: {error}",
-    }
+    facts = _facts(job) | {"error": f"its process died: {type(error).__name__}: {error}"}
     Results(job.out).finish_bag(facts)
     return facts

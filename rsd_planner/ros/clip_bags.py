@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from rclpy.serialization import serialize_message
-from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.rosbag2 import Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from rosgraph_msgs.msg import Clock
 
 from rsd_planner.buffers import NANOSECONDS
-from rsd_planner.evaluation.bags import new_bag
+from rsd_planner.evaluation.bags import LATCHED, new_bag
 from rsd_planner.ros import conversions
 from rsd_planner.ros import world_messages as messages
 from rsd_planner.ros.bringup import share_directory
@@ -26,17 +25,6 @@ from rsd_planner.simulation.world import World
 from rsd_planner.training.clips import CLIP_S, clip_source, text_seed
 from rsd_planner.training.data_set import in_parallel
 
-_LATCHED = Qos(
-    history=QosHistory.KEEP_LAST,
-    depth=1,
-    reliability=QosReliability.RELIABLE,
-    durability=QosDurability.TRANSIENT_LOCAL,
-    deadline=QosTime(0, 0),
-    lifespan=QosTime(0, 0),
-    liveliness=QosLiveliness.AUTOMATIC,
-    liveliness_lease_duration=QosTime(0, 0),
-    avoid_ros_namespace_conventions=False,
-)
 _START_NS = 1_700_000_000 * NANOSECONDS
 
 
@@ -54,7 +42,7 @@ class _Recorder:
         if topic not in self._connections:
             kind = type(message)
             name = f"{kind.__module__.split('.')[0]}/msg/{kind.__name__}"
-            qos = [_LATCHED] if topic == "/tf_static" else []
+            qos = [LATCHED] if topic == "/tf_static" else []
             self._connections[topic] = self._writer.add_connection(
                 topic, name, typestore=self._store, offered_qos_profiles=qos
             )

@@ -32,9 +32,6 @@ class RecordedPlans:
             if plan_id in reasonings
         }
 
-    def __len__(self) -> int:
-        return len(self._messages)
-
     @property
     def history_poses(self) -> int:
         """Poses of history that a scene must have."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from rsd_planner.evaluation.results import write_json
 from rsd_planner.simulation.cameras import Rig
 from rsd_planner.simulation.scenarios import SPLITS
 from rsd_planner.training.clips import read_shard, write_shard
@@ -45,7 +46,7 @@ def make(split: str, clips: int, out: Path, rig_file: Path, workers: int) -> dic
     took = in_parallel(write_shard, jobs, [len(job[2]) for job in jobs], workers)
     made = sum(len(job[2]) for job in jobs)
     card = identity | {"clips": clips, "made_now": made, "clips_per_s": made / took if made else None} | describe(out)
-    _write_json(out / CARD, card)
+    write_json(out / CARD, card)
     return card
 
 
@@ -107,15 +108,9 @@ def leaks(directories: list[Path]) -> list[str]:
 def _check_identity(out: Path, identity: dict[str, Any]) -> None:
     card = out / CARD
     if not card.exists():
-        _write_json(card, identity)
+        write_json(card, identity)
         return
     before = json.loads(card.read_text())
     for name, value in identity.items():
         if before.get(name) != value:
             raise ValueError(f"{out} holds a data set with another {name}; choose another --out")
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=1))
-    partial.rename(path)

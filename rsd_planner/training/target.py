@@ -1,4 +1,4 @@
-"""Training the target: stages of steps, exactly resumable, on one CPU or on many GPUs (`accelerate launch`)."""
+"""Training the target: stages of steps, exactly resumable, on Accelerate."""
 
 from __future__ import annotations
 

@@ -12,25 +12,12 @@ from typing import Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.typesys import Stores, get_typestore
 from scipy.spatial.transform import Rotation
 from tqdm import tqdm
 
 from rsd_planner.buffers import NANOSECONDS
-from rsd_planner.evaluation.bags import OdometryRow, header, new_bag, odometry_message
-
-_LATCHED = Qos(
-    history=QosHistory.KEEP_LAST,
-    depth=1,
-    reliability=QosReliability.RELIABLE,
-    durability=QosDurability.TRANSIENT_LOCAL,
-    deadline=QosTime(0, 0),
-    lifespan=QosTime(0, 0),
-    liveliness=QosLiveliness.AUTOMATIC,
-    liveliness_lease_duration=QosTime(0, 0),
-    avoid_ros_namespace_conventions=False,
-)
+from rsd_planner.evaluation.bags import LATCHED, OdometryRow, header, new_bag, odometry_message
 
 
 @dataclass(frozen=True)
@@ -78,7 +65,7 @@ def write_recording(recording: Recording, out: Path, storage: str = "mcap") -> i
         def write(topic: str, stamp_ns: int, message: Any) -> None:
             nonlocal count
             if topic not in connections:
-                qos = [_LATCHED] if topic == "/tf_static" else []
+                qos = [LATCHED] if topic == "/tf_static" else []
                 connections[topic] = writer.add_connection(
                     topic, message.__msgtype__, typestore=store, offered_qos_profiles=qos
                 )
