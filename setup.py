@@ -14,6 +14,7 @@ setup(
         "accelerate>=1.15",
         "huggingface_hub>=2.4",
         "jinja2>=3.1",
+        "matplotlib>=3.11",
         "numpy>=1.26",
         "opencv-python-headless>=5.0",
         "osqp>=1.1",

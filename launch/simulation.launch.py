@@ -1,4 +1,4 @@
-"""Drives a scenario: ros2 launch rsd_planner simulation.launch.py scenario:="cut-in" [model:=DIR]."""
+"""Drives a scenario: ros2 launch rsd_planner simulation.launch.py scenario:="cut-in" [policy:=expert] [model:=DIR]."""
 
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
@@ -13,7 +13,7 @@ def _nodes(context: LaunchContext) -> list:
         return LaunchConfiguration(name).perform(context)
 
     planner = None
-    if argument("model"):
+    if argument("policy") == "model":
         (planner,) = planner_nodes(argument("params_file"), argument("model"), True, log_level=argument("log_level"))
     simulator = {
         "scenario": argument("scenario"),
@@ -31,8 +31,9 @@ def generate_launch_description() -> LaunchDescription:
         [
             DeclareLaunchArgument("scenario", default_value="all", description="scenario family, or all"),
             DeclareLaunchArgument(
-                "model", default_value="", description="checkpoint directory; empty: the expert plans"
+                "policy", default_value="model", choices=["model", "expert"], description="who plans"
             ),
+            DeclareLaunchArgument("model", default_value="", description="checkpoint; empty: the shipped one"),
             DeclareLaunchArgument("params_file", default_value="", description="YAML of the planner"),
             DeclareLaunchArgument("split", default_value="train", description="train | validation | held-out"),
             DeclareLaunchArgument("seed", default_value="0", description="first seed"),

@@ -116,13 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rsd-planner", description="A driving planner that writes why it drives so.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    demo = commands.add_parser("demo", help="replay a recorded drive into the planner and show what it thinks")
-    demo.add_argument("--model", type=Path, required=True, help="checkpoint directory")
-    demo.add_argument("--data", type=Path, required=True, help="directory with odometry CSV and pictures")
-    demo.add_argument("--out", type=Path, default=Path("log/demo"), help="where bag and logs go (default log/demo)")
-    demo.add_argument("--seconds", type=float, default=10.0, help="length of the drive (default 10)")
-    demo.add_argument("--storage", choices=("sqlite3", "mcap"), default="mcap", help="bag format (default mcap)")
-    demo.set_defaults(run=_demo)
+    _add_demo(commands)
 
     _add_drive(commands)
 
@@ -175,6 +169,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    demo = commands.add_parser(
+        "demo",
+        help="drive one scenario with the model and show what it thinks",
+        description="Simulator, planner and controller in three processes over DDS: one line for each plan, a summary, "
+        "and a picture of the drive.",
+    )
+    demo.add_argument("--scenario", default="red light", help="family, see `sim list` (default red light)")
+    demo.add_argument("--seed", dest="first_seed", type=int, default=0, help="of the held-out drives (default 0)")
+    demo.add_argument("--seconds", type=float, default=15.0, help="length of the drive (default 15)")
+    demo.add_argument("--realtime", action="store_true", help="by the wall clock; default lock-step, repeatable")
+    demo.add_argument("--model", default="", help="checkpoint directory (default the shipped one)")
+    demo.add_argument("--params-file", help="YAML with parameters of the planner (default config/planner.yaml)")
+    demo.add_argument("--rig", type=Path, help="YAML of the cameras (default the model's own)")
+    demo.add_argument("--out", type=Path, default=Path("log/demo"), help="picture, verdict, logs (default log/demo)")
+    demo.set_defaults(run=_demo, policy="model", split="held-out", seeds=1, cameras=True, log_level="warn")
+
+
 def _add_drive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     drive = commands.add_parser(
         "drive",
@@ -184,7 +196,7 @@ def _add_drive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "exit code 1 if one failed.",
     )
     drive.add_argument("--params-file", help="YAML with parameters of the planner (default config/planner.yaml)")
-    drive.add_argument("--model", default="", help="checkpoint directory; wins over the file")
+    drive.add_argument("--model", default="", help="checkpoint directory; wins over the file (default the shipped one)")
     drive.add_argument("--log-level", default="info", help="debug, info, warn, error or fatal (default info)")
     nodes = drive.add_argument_group("without --scenario")
     nodes.add_argument("--use-sim-time", action="store_true", help="take the time from /clock")
@@ -199,6 +211,7 @@ def _add_drive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     loop.add_argument("--seconds", type=float, default=20.0, help="length of each drive (default 20)")
     loop.add_argument("--realtime", action="store_true", help="by the wall clock; default lock-step, repeatable")
     loop.add_argument("--cameras", action="store_true", help="publish pictures for the expert too")
+    loop.add_argument("--rig", type=Path, help="YAML of the cameras (default the model's own, or config/cameras.yaml)")
     loop.add_argument("--out", type=Path, default=Path("log/drive"), help="verdicts and logs (default log/drive)")
     drive.set_defaults(run=_drive)
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from rsd_planner.ros.bringup import share_directory
+from rsd_planner.ros.bringup import share_directory, shipped_model
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,7 +26,15 @@ def _data_make(arguments: argparse.Namespace) -> int:
 
         print(make_bags(arguments.split, arguments.clips, arguments.out, rig, arguments.workers, arguments.storage))
         return 0
-    card = make(arguments.split, arguments.clips, arguments.out, rig, arguments.workers)
+    card = make(
+        arguments.split,
+        arguments.clips,
+        arguments.out,
+        rig,
+        arguments.workers,
+        arguments.first_clip,
+        arguments.model,
+    )
     speed = f", {card['clips_per_s']:.2f} clips/s" if card["clips_per_s"] else ""
     print(
         f"{arguments.out}: {card['clips']} clips, {card['samples']} samples, "
@@ -78,7 +86,8 @@ def _train_score(arguments: argparse.Namespace) -> int:
 
     checkpoint = Checkpoint.open(arguments.model)
     model = checkpoint.load(dtype=torch.float32)
-    recorded = Recorded(arguments.data, arguments.limit)
+    recorded = Recorded(arguments.data)
+    recorded = recorded.spread(arguments.limit or len(recorded))
     prompter = Prompter.from_directory(checkpoint.directory, checkpoint.config)
     for ablation in ABLATIONS if arguments.ablations else ABLATIONS[:1]:
         figures = score(model, prompter, recorded, arguments.samples, ablation)
@@ -97,7 +106,9 @@ def _add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     record = data.add_parser("make", help="record clips of expert driving; shards that are there are kept")
     record.add_argument("--split", required=True, help="train, validation or held-out")
     record.add_argument("--clips", type=int, required=True, help="drives of 12 s, one sample a second")
+    record.add_argument("--first-clip", type=int, default=0, help="number of the first one (default 0)")
     record.add_argument("--out", type=Path, required=True, help="directory of the data set")
+    record.add_argument("--model", type=Path, help="checkpoint that drives; the expert tells what it should have done")
     record.add_argument("--rig", type=Path, help="YAML of the cameras (default config/cameras.yaml)")
     record.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     record.add_argument("--as-bag", action="store_true", help="a rosbag2 for each clip instead of shards")
@@ -121,7 +132,7 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     judge = train.add_parser("score", help="how a target reasons and plans on recorded samples")
     judge.add_argument("--model", type=Path, required=True, help="checkpoint directory")
     judge.add_argument("--data", type=Path, required=True, help="folder of shards")
-    judge.add_argument("--limit", type=int, help="samples (default: all)")
+    judge.add_argument("--limit", type=int, help="samples, evenly over the folder (default: all)")
     judge.add_argument("--samples", type=int, default=1, help="trajectories a sample, for minADE (default 1)")
     judge.add_argument("--ablations", action="store_true", help="also with the true CoC, without, with inputs blanked")
     judge.set_defaults(run=_train_score)
@@ -135,7 +146,9 @@ def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "gave no cycles, 3 if one was damaged but evaluated.",
     )
     evaluate.add_argument("bags", type=Path, nargs="*", help="rosbag2 directories or storage files, or folders of bags")
-    evaluate.add_argument("--model", default="", help="checkpoint directory")
+    evaluate.add_argument(
+        "--model", default=str(shipped_model()), help="checkpoint directory (default the shipped one)"
+    )
     evaluate.add_argument("--out", type=Path, required=True, help="folder of results; finished bags in it are kept")
     evaluate.add_argument(
         "--params-file",

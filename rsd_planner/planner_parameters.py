@@ -14,7 +14,7 @@ from rsd_planner.reasoning.sampling import Sampling
 class PlannerParameters:
     """Parameters of the planner node; config/planner.yaml lists them with their defaults."""
 
-    model: str = parameter("", "Checkpoint directory of the public Alpamayo layout.")
+    model: str = parameter("", "Checkpoint directory of the public Alpamayo layout; empty: models/rsd-mini.")
     device: str = parameter("auto", "Torch device; auto takes CUDA where there is one.")
     dtype: str = parameter(
         "auto", "Type of the weights; auto takes the checkpoint's.", choices=("auto", "bfloat16", "float32")

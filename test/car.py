@@ -12,7 +12,7 @@ from rsd_planner.msg import PlannerStatus
 from sensor_msgs.msg import CompressedImage
 
 from rsd_planner.ros.conversions import time_message
-from rsd_planner.ros.demo import Monitor
+from rsd_planner.ros.monitor import Monitor
 from rsd_planner.ros.qos import sensor_qos
 
 CAMERAS = ("cross_left", "front_wide", "cross_right", "front_tele")

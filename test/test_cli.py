@@ -55,11 +55,11 @@ def test_sim_check_prints_a_table():
     assert run.returncode == 0 and run.stdout.splitlines()[1].split()[:4] == ["follow", "2/2", "0", "0"]
 
 
-def test_mistakes_end_with_one_line(tmp_path, tiny_directory):
+def test_mistakes_end_with_one_line(tmp_path):
     for arguments, message in (
         (("model", "info", tmp_path), "is empty; it should hold config.json"),
         (("bag", "play", tmp_path / "no"), "cannot be opened"),
-        (("demo", "--model", tiny_directory, "--data", tmp_path), "holds no *odometry.csv or no *.jpg"),
+        (("demo", "--scenario", "tailgate"), "'tailgate' is not one of free curve"),
         (("sim", "render", "--scenario", "tailgate"), "'tailgate' is not one of free curve"),
         (("drive", "--params-file", tmp_path / "no.yaml"), "does not exist"),
     ):

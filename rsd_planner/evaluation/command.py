@@ -52,8 +52,6 @@ def run(arguments: argparse.Namespace, record: Callable[[Job], Plans] | None = N
 
 def jobs_of(arguments: argparse.Namespace) -> list[Job]:
     """One for each bag. Raises ValueError for what cannot be evaluated as asked."""
-    if not arguments.model:
-        raise ValueError("--model is missing: the checkpoint directory")
     if arguments.live and (arguments.ray or arguments.samples != 1 or arguments.workers != 1):
         raise ValueError("--live runs one node at the bag's speed: without --ray, --samples and --workers")
     if arguments.samples < 1:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-_PLAN, _TRUTH = (60, 200, 90), (255, 190, 40)  # RGB
+PLAN, _TRUTH = (60, 200, 90), (255, 190, 40)  # RGB
 _HALF_WIDTH_M = 0.9
 _NEAREST_M = 1.0
 
@@ -55,7 +55,7 @@ def draw_plan(picture: NDArray[np.uint8], calibration: dict[str, Any], row: dict
     true = true[np.isfinite(true).all(axis=1)]
     if len(true):
         picture = draw_path(picture, calibration, true, _TRUTH)
-    return draw_path(picture, calibration, np.column_stack([row["plan_x"], row["plan_y"]]), _PLAN)
+    return draw_path(picture, calibration, np.column_stack([row["plan_x"], row["plan_y"]]), PLAN)
 
 
 def from_above(row: dict[str, Any], world: dict[str, Any] | None) -> go.Figure:

@@ -56,6 +56,11 @@ def share_directory() -> Path:
     raise FileNotFoundError("config/planner.yaml of rsd_planner was not found; run scripts/setup")
 
 
+def shipped_model() -> Path:
+    """The checkpoint that a planner loads if it is told no other."""
+    return share_directory() / "models" / "rsd-mini"
+
+
 def planner_nodes(
     params_file: str | Path | None = None,
     model: str = "",
@@ -67,8 +72,8 @@ def planner_nodes(
 ) -> list[NodeDescription]:
     """The planner and, if asked for, the controller that follows its trajectory.
 
-    An empty model leaves the choice to params_file; overrides (of the planner) win over it. The controller
-    reads config/controller.yaml; it is asked for because it may move a car.
+    An empty model leaves the choice to params_file; without one it is the shipped one. overrides (of the planner) win
+    over the file. The controller reads config/controller.yaml; it is asked for because it may move a car.
 
     Raises ValueError for a file that does not exist or an unknown log level.
     """
@@ -78,8 +83,8 @@ def planner_nodes(
     if log_level not in LOG_LEVELS:
         raise ValueError(f"log_level {log_level!r} is not one of {', '.join(LOG_LEVELS)}")
     values: dict[str, str | bool | int | float] = {"use_sim_time": use_sim_time}
-    if model:
-        values["model"] = str(Path(model).expanduser().absolute())
+    if model or not params_file:
+        values["model"] = str(Path(model).expanduser().absolute() if model else shipped_model())
     values.update(overrides or {})
     nodes = [
         NodeDescription(
@@ -102,9 +107,12 @@ def simulation_nodes(
 ) -> list[NodeDescription]:
     """The simulator, a controller and a planner: the given one, or the expert that plans from the true state.
 
-    simulator holds parameters that differ from config/simulator.yaml. All use simulated time.
+    simulator holds parameters that differ from config/simulator.yaml. All use simulated time. A model that comes with
+    the cameras that it was trained with (cameras.yaml) sees through these, unless simulator names a rig.
     """
     config = share_directory() / "config"
+    if planner is not None and (own_rig := Path(str(planner.overrides.get("model", ""))) / "cameras.yaml").is_file():
+        simulator = {"rig": str(own_rig), **simulator}
     sim_time: dict[str, str | bool | int | float] = {"use_sim_time": True}
     if planner is None:
         planner = NodeDescription(
@@ -160,4 +168,15 @@ def process_environment(base: Mapping[str, str] | None = None) -> dict[str, str]
     old = environment.get("ROS_DISTRO") in ("humble", "iron", "jazzy")
     name = "FASTRTPS_DEFAULT_PROFILES_FILE" if old else "FASTDDS_DEFAULT_PROFILES_FILE"
     environment.setdefault(name, str(share_directory() / "config" / "fastdds.xml"))
+    return environment
+
+
+def local_environment() -> dict[str, str]:
+    """Environment for processes among which nothing outside this machine, and no other ROS on it, takes part.
+
+    A ROS_DOMAIN_ID that is set already stays.
+    """
+    environment = process_environment()
+    environment["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+    environment.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
     return environment

@@ -10,8 +10,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from rsd_planner.ros.bringup import planner_nodes, simulation_nodes
-from rsd_planner.ros.demo import local_environment
+from rsd_planner.ros.bringup import (
+    NodeDescription,
+    local_environment,
+    planner_nodes,
+    simulation_nodes,
+)
 from rsd_planner.ros.processes import Processes
 from rsd_planner.simulation.scenarios import FAMILIES, build
 from rsd_planner.simulation.verdict import Verdict, table
@@ -31,17 +35,10 @@ def read_verdicts(path: Path) -> list[Verdict]:
     ]
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Drives, prints the table; exit code 1 if a drive failed or a process ended early."""
-    families = list(FAMILIES) if arguments.scenario == "all" else [arguments.scenario]
-    build(families[0], arguments.split, arguments.first_seed)
-    out: Path = arguments.out
-    results = out / RESULTS
-    results.unlink(missing_ok=True)
+def drive_nodes(arguments: argparse.Namespace, results: Path) -> list[NodeDescription]:
+    """Simulator, controller and planner as the options of `drive` ask for them; verdicts go to results."""
     planner = None
     if arguments.policy == "model":
-        if not arguments.model:
-            raise ValueError("--policy model needs --model DIR")
         (planner,) = planner_nodes(arguments.params_file, arguments.model, True, log_level=arguments.log_level)
     simulator: dict[str, str | bool | int | float] = {
         "scenario": arguments.scenario,
@@ -53,7 +50,19 @@ def run(arguments: argparse.Namespace) -> int:
         "cameras": arguments.policy == "model" or arguments.cameras,
         "results": str(results.absolute()),
     }
-    nodes = simulation_nodes(planner, simulator, arguments.log_level)
+    if arguments.rig is not None:
+        simulator["rig"] = str(arguments.rig.absolute())
+    return simulation_nodes(planner, simulator, arguments.log_level)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Drives, prints the table; exit code 1 if a drive failed or a process ended early."""
+    families = list(FAMILIES) if arguments.scenario == "all" else [arguments.scenario]
+    build(families[0], arguments.split, arguments.first_seed)
+    out: Path = arguments.out
+    results = out / RESULTS
+    results.unlink(missing_ok=True)
+    nodes = drive_nodes(arguments, results)
     total = len(families) * arguments.seeds
     begin = time.monotonic()
     with Processes(local_environment(), out / "log") as processes, tqdm(total=total, unit="drive") as bar:

@@ -1,32 +1,38 @@
-"""A recorded drive replayed over DDS into the planner, shown as it thinks."""
+"""One scenario driven closed-loop by the model, shown as it thinks, with a picture at the end."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
-import shutil
 import statistics
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import rclpy
+from numpy.typing import NDArray
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.node import Node
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
 
 from rsd_planner.buffers import NANOSECONDS
-from rsd_planner.evaluation.bags import write_sample_bag
+from rsd_planner.evaluation.drive_picture import Moment, draw_drive
+from rsd_planner.images import decode_image
 from rsd_planner.messages import stamp_ns
 from rsd_planner.msg import ChainOfCausation, PlannerStatus, Trajectory
-from rsd_planner.ros.bringup import NodeDescription, planner_nodes, process_environment
+from rsd_planner.ros.bringup import local_environment
+from rsd_planner.ros.closed_loop import RESULTS, drive_nodes, read_verdicts
+from rsd_planner.ros.monitor import Monitor
 from rsd_planner.ros.processes import Processes
-from rsd_planner.ros.qos import STATUS_QOS, sensor_qos
+from rsd_planner.ros.qos import PLAN_QOS, sensor_qos
+from rsd_planner.ros.simulator_parameters import SimulatorParameters
+from rsd_planner.ros.world_messages import world_state
+from rsd_planner.simulation.cameras import Rig
+from rsd_planner.simulation.scenarios import build
+from rsd_planner.simulation.verdict import table
 
-_START_TIMEOUT_S = 120.0
-_SETTLE_S = 2.0  # for the last plans after the bag has ended
 _STATES = {
     PlannerStatus.STATE_LOADING: "loading",
     PlannerStatus.STATE_WAITING: "waiting",
@@ -35,155 +41,111 @@ _STATES = {
 }
 
 
-class Monitor(Node):
-    """Listens to a planner and keeps what it says, in order of arrival."""
+class _Watcher(Monitor):
+    """Prints each plan, and keeps pictures and the true state for the picture of the drive."""
 
-    def __init__(self, planner: str, context: rclpy.Context, show: bool = True) -> None:
-        super().__init__("planner_monitor", context=context)
-        self._show_plans = show
-        self.reasonings: dict[int, ChainOfCausation] = {}
-        self.trajectories: dict[int, Trajectory] = {}
-        self.status: PlannerStatus | None = None
-        # Deeper than the planner's own queue: a slow terminal must not lose a plan.
-        reliable = sensor_qos("reliable", depth=100)
-        self.create_subscription(ChainOfCausation, f"{planner}/reasoning", self._on_reasoning, reliable)
-        self.create_subscription(Trajectory, f"{planner}/trajectory", self._on_trajectory, reliable)
-        self.create_subscription(PlannerStatus, f"{planner}/status", self._on_status, STATUS_QOS)
+    def __init__(self, context: rclpy.Context, rig: Rig) -> None:
+        super().__init__("planner", context)
+        self.worlds: dict[int, dict[str, Any]] = {}
+        self.pictures: dict[int, dict[str, NDArray[np.uint8]]] = defaultdict(dict)
+        self._begin_ns: int | None = None
+        self.create_subscription(String, "simulator/world", self._on_world, PLAN_QOS)
+        for camera in rig.cameras:
+            self.create_subscription(
+                Image,
+                f"camera/{camera.name}/image",
+                lambda message, name=camera.name: self._on_image(name, message),
+                sensor_qos("reliable", depth=20),
+            )
 
-    def planner_is_loaded(self) -> bool:
-        """True once the planner says that it waits for inputs or plans."""
-        return self.status is not None and self.status.state != PlannerStatus.STATE_LOADING
-
-    def _on_reasoning(self, message: ChainOfCausation) -> None:
-        self.reasonings[message.plan_id] = message
-        self._show(message.plan_id)
-
-    def _on_trajectory(self, message: Trajectory) -> None:
-        self.trajectories[message.plan_id] = message
-        self._show(message.plan_id)
-
-    def _on_status(self, message: PlannerStatus) -> None:
-        if self._show_plans and (self.status is None or message.state != self.status.state):
-            print(f"[planner {_STATES[message.state]}] {message.message}", flush=True)
-        self.status = message
-
-    def _show(self, plan_id: int) -> None:
-        reasoning, trajectory = self.reasonings.get(plan_id), self.trajectories.get(plan_id)
-        if reasoning is None or trajectory is None or not self._show_plans:
-            return
-        last = trajectory.points[-1]
-        stages = "  ".join(
-            f"{name} {seconds * 1e3:.0f}"
-            for name, seconds in zip(reasoning.stages, reasoning.stage_durations, strict=True)
-        )
+    def on_plan(self, reasoning: ChainOfCausation, trajectory: Trajectory) -> None:
+        """One line."""
+        now_ns = stamp_ns(trajectory.header.stamp)
+        self._begin_ns = self._begin_ns or now_ns
         print(
-            f"plan {plan_id:3d}  t0 {stamp_ns(reasoning.header.stamp) / NANOSECONDS:.2f} s  "
-            f"v0 {trajectory.initial_velocity:5.2f} m/s  in 6.4 s at x {last.pose.position.x:6.1f} "
-            f"y {last.pose.position.y:6.1f} m  | ms: {stages}\n"
-            f"          CoC ({len(reasoning.tokens)} tokens{', truncated' if reasoning.truncated else ''}): "
-            f"{reasoning.text!r}",
+            f"{(now_ns - self._begin_ns) / NANOSECONDS:5.1f} s  {trajectory.initial_velocity:5.1f} m/s  "
+            f"{sum(reasoning.stage_durations) * 1e3:4.0f} ms  {reasoning.text}",
             flush=True,
         )
 
+    def on_status(self, message: PlannerStatus) -> None:
+        """Says what the planner does when that changes."""
+        if self.status is None or message.state != self.status.state:
+            print(f"[planner {_STATES[message.state]}] {message.message}", flush=True)
+        super().on_status(message)
 
-def local_environment() -> dict[str, str]:
-    """Environment for processes among which nothing outside this machine, and no other ROS on it, takes part.
+    def _on_world(self, message: String) -> None:
+        state = world_state(message)
+        self.worlds[int(state["stamp_ns"])] = state
 
-    A ROS_DOMAIN_ID that is set already stays.
-    """
-    environment = process_environment()
-    environment["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-    environment.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
-    return environment
+    def _on_image(self, name: str, message: Image) -> None:
+        self.pictures[stamp_ns(message.header.stamp)][name] = decode_image(message)
+
+    def moments(self) -> list[Moment]:
+        """The plans of which state and pictures are known, in order."""
+        found = []
+        for plan_id in sorted(self.trajectories.keys() & self.reasonings.keys()):
+            trajectory = self.trajectories[plan_id]
+            now_ns = stamp_ns(trajectory.header.stamp)
+            if now_ns in self.worlds and now_ns in self.pictures:
+                points = [(point.pose.position.x, point.pose.position.y) for point in trajectory.points]
+                speeds = [point.longitudinal_velocity for point in trajectory.points]
+                text = self.reasonings[plan_id].text
+                found.append(
+                    Moment(self.worlds[now_ns], self.pictures[now_ns], np.array(points), np.array(speeds), text)
+                )
+        return found
 
 
-def replay(bag: Path, planner: NodeDescription, log_directory: Path, rate: float = 1.0, show: bool = True) -> Monitor:
-    """Plays a bag into a planner, each in a process of its own, and returns what was heard.
-
-    Raises RuntimeError with the planner's log if it does not start or ends early.
-    """
+def run(arguments: argparse.Namespace) -> int:
+    """Drives, prints plans and a summary, draws the picture; exit code 1 if no drive came about."""
+    build(arguments.scenario, arguments.split, arguments.first_seed)
+    out: Path = arguments.out
+    results = out / RESULTS
+    results.unlink(missing_ok=True)
+    nodes = drive_nodes(arguments, results)
+    rig = SimulatorParameters(rig=str(nodes[-1].overrides.get("rig", ""))).camera_rig()
     environment = local_environment()
     os.environ.update(environment)
     context = rclpy.Context()
     context.init()
-    monitor = Monitor(planner.name, context, show)
+    watcher = _Watcher(context, rig)
     executor = SingleThreadedExecutor(context=context)
-    executor.add_node(monitor)
-
-    def listen_until(done: Callable[[], bool], timeout_s: float = math.inf) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while not done():
-            if processes.ended().keys() & {"planner"} or time.monotonic() > deadline:
-                return False
-            executor.spin_once(timeout_sec=0.1)
-        return True
-
+    executor.add_node(watcher)
     try:
-        with Processes(environment, log_directory) as processes:
-            processes.start("planner", planner.command())
-            play = [sys.executable, "-m", "rsd_planner.cli", "bag", "play", str(bag), "--rate", str(rate)]
-            if listen_until(monitor.planner_is_loaded, _START_TIMEOUT_S):
-                player = processes.start("player", play)
-                if listen_until(lambda: player.poll() is not None):
-                    listen_until(lambda: False, timeout_s=_SETTLE_S)
-                    return monitor
-            log = processes.log("planner").read_text(errors="replace")
-            raise RuntimeError(f"the planner did not start or ended early; its log:\n{log}")
+        with Processes(environment, out / "log") as processes:
+            for node in nodes:
+                processes.start(node.name, node.command())
+            while not (ended := processes.ended()):
+                executor.spin_once(timeout_sec=0.1)
+            verdicts = read_verdicts(results)
+            if not verdicts:
+                name, code = next(iter(ended.items()))
+                tail = processes.log(name).read_text(errors="replace")[-2000:]
+                print(f"{name} ended early with exit code {code}; its log:\n{tail}", file=sys.stderr)
+                return 1
     finally:
         executor.shutdown()
-        monitor.destroy_node()
+        watcher.destroy_node()
         context.try_shutdown()
+    _summarise(watcher)
+    print(table(verdicts))
+    print("; ".join((*verdicts[0].violations, *verdicts[0].notes)) or "no rule was broken")
+    moments = watcher.moments()
+    if moments:
+        title = f"{arguments.scenario}, {arguments.split} drive {arguments.first_seed}"
+        print(f"picture of the drive: {draw_drive(out / 'drive.png', rig, moments, title)}")
+    print(f"logs: {out / 'log'}")
+    return 0
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Makes the bag, plays it into the planner, prints plans and a summary; returns the exit code."""
-    out: Path = arguments.out
-    tables = sorted(arguments.data.rglob("*odometry.csv"))
-    pictures = sorted(arguments.data.rglob("*.jpg"))
-    if not tables or not pictures:
-        raise ValueError(f"{arguments.data} holds no *odometry.csv or no *.jpg")
-    bag = out / f"drive_{arguments.storage}"
-    shutil.rmtree(bag, ignore_errors=True)
-    write_sample_bag(tables[0], pictures, bag, storage=arguments.storage, seconds=arguments.seconds, progress=True)
-    overrides: dict[str, str | bool | int | float] = {
-        "camera_transport": "compressed",
-        # The tiny checkpoint names no bounds; full-size pictures would only cost time.
-        "min_pixels": 8192,
-        "max_pixels": 16384,
-        "token_budget": 24,
-    }
-    (planner,) = planner_nodes(model=str(arguments.model), use_sim_time=True, overrides=overrides)
-    try:
-        monitor = replay(bag, planner, out / "log")
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return _summarise(monitor, out)
-
-
-def _summarise(monitor: Monitor, out: Path) -> int:
-    paired = sorted(monitor.reasonings.keys() & monitor.trajectories.keys())
-    if not paired:
-        print(f"no plan came; see {out / 'log'}", file=sys.stderr)
-        return 1
-    stamps = [stamp_ns(monitor.trajectories[plan_id].header.stamp) for plan_id in paired]
+def _summarise(monitor: Monitor) -> None:
+    """A table of the stages' times."""
     stages: dict[str, list[float]] = defaultdict(list)
-    for plan_id in paired:
-        message = monitor.reasonings[plan_id]
+    for message in monitor.reasonings.values():
         for name, seconds in zip(message.stages, message.stage_durations, strict=True):
             stages[name].append(seconds)
-        stages["total"].append(sum(message.stage_durations))
-    span_s = (stamps[-1] - stamps[0]) / NANOSECONDS
-    print(f"\n{len(paired)} plans over {span_s:.1f} s of driving", end="")
-    print(f" ({(len(paired) - 1) / span_s:.1f} a second)" if span_s > 0 else "")
-    print(f"  {'stage':<14}{'median ms':>10}{'max ms':>10}")
+        stages["whole cycle"].append(sum(message.stage_durations))
+    print(f"\n{len(monitor.reasonings)} plans\n  {'stage':<14}{'median ms':>10}{'max ms':>10}")
     for name, seconds in stages.items():
         print(f"  {name:<14}{statistics.median(seconds) * 1e3:10.1f}{max(seconds) * 1e3:10.1f}")
-    if monitor.status is not None:
-        print(f"  {'input':<14}{'received':>10}{'missing':>10}{'refused':>10}")
-        status = monitor.status
-        counts = (status.input_received, status.input_gaps, status.input_rejected)
-        for name, *row in zip(status.inputs, *counts, strict=True):
-            print(f"  {name:<14}" + "".join(f"{count:>10}" for count in row))
-    print(f"bag and logs: {out}")
-    return 0

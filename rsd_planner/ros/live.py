@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
 
 from rsd_planner.buffers import NotReady
 from rsd_planner.evaluation.evaluate import Job
@@ -15,11 +23,14 @@ from rsd_planner.msg import Trajectory
 from rsd_planner.plan import ChainOfCausation, Plan, PlannedTrajectory
 from rsd_planner.planner_parameters import PlannerParameters
 from rsd_planner.reasoning.target import TokenSource
-from rsd_planner.ros.bringup import planner_nodes
-from rsd_planner.ros.demo import replay
+from rsd_planner.ros.bringup import NodeDescription, local_environment, planner_nodes
+from rsd_planner.ros.monitor import Monitor
+from rsd_planner.ros.processes import Processes
 from rsd_planner.scene import EgoHistory, Scene
 
 HISTORY_POSES = 16
+_START_TIMEOUT_S = 120.0
+_SETTLE_S = 2.0  # for the last plans after the bag has ended
 
 
 class RecordedPlans:
@@ -94,5 +105,43 @@ def record(job: Job) -> RecordedPlans:
     overrides["camera_transport"] = "compressed" if compressed else "raw"
     (node,) = planner_nodes(model=job.parameters.model, use_sim_time=True, overrides=overrides)
     node = dataclasses.replace(node, remappings=remappings)
-    monitor = replay(job.bag, node, job.out / "log" / job.name, show=False)
+    monitor = replay(job.bag, node, job.out / "log" / job.name)
     return RecordedPlans(monitor.reasonings, monitor.trajectories)
+
+
+def replay(bag: Path, planner: NodeDescription, log_directory: Path) -> Monitor:
+    """Plays a bag into a planner, each in a process of its own, and returns what was heard.
+
+    Raises RuntimeError with the planner's log if it does not start or ends early.
+    """
+    environment = local_environment()
+    os.environ.update(environment)
+    context = rclpy.Context()
+    context.init()
+    monitor = Monitor(planner.name, context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(monitor)
+
+    def listen_until(done: Callable[[], bool], timeout_s: float = math.inf) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            if processes.ended().keys() & {"planner"} or time.monotonic() > deadline:
+                return False
+            executor.spin_once(timeout_sec=0.1)
+        return True
+
+    try:
+        with Processes(environment, log_directory) as processes:
+            processes.start("planner", planner.command())
+            play = [sys.executable, "-m", "rsd_planner.cli", "bag", "play", str(bag)]
+            if listen_until(monitor.planner_is_loaded, _START_TIMEOUT_S):
+                player = processes.start("player", play)
+                if listen_until(lambda: player.poll() is not None):
+                    listen_until(lambda: False, timeout_s=_SETTLE_S)
+                    return monitor
+            log = processes.log("planner").read_text(errors="replace")
+            raise RuntimeError(f"the planner did not start or ended early; its log:\n{log}")
+    finally:
+        executor.shutdown()
+        monitor.destroy_node()
+        context.try_shutdown()

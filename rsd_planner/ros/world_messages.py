@@ -11,7 +11,6 @@ import numpy as np
 from geometry_msgs.msg import Quaternion, TransformStamped, Vector3
 from nav_msgs.msg import Odometry
 from numpy.typing import NDArray
-from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header, String
 from tf2_msgs.msg import TFMessage
@@ -25,8 +24,6 @@ from rsd_planner.simulation.snapshot import snapshot
 from rsd_planner.simulation.world import World
 
 _JPEG_QUALITY = 92
-_OPTICAL = Rotation.from_matrix(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))
-"""An optical frame (REP-103: z forward, x right, y down) in a body frame."""
 
 
 def odometry_message(world: World, stamp_ns: int) -> Odometry:
@@ -57,9 +54,8 @@ def static_transforms(rig: Rig) -> TFMessage:
         transform = TransformStamped(header=Header(frame_id="base_link"), child_frame_id=camera_frame(camera))
         x, y, z = camera.position
         transform.transform.translation = Vector3(x=x, y=y, z=z)
-        body = Rotation.from_euler("ZY", [camera.yaw_deg, camera.pitch_deg], degrees=True)
-        qx, qy, qz, qw = (float(value) for value in (body * _OPTICAL).as_quat())
-        transform.transform.rotation = Quaternion(x=qx, y=qy, z=qz, w=qw)
+        x, y, z, w = camera.optical_quaternion()
+        transform.transform.rotation = Quaternion(x=x, y=y, z=z, w=w)
         transforms.append(transform)
     return TFMessage(transforms=transforms)
 

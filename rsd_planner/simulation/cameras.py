@@ -29,6 +29,7 @@ from panda3d.core import (
     WindowProperties,
     load_prc_file_data,
 )
+from scipy.spatial.transform import Rotation
 
 from rsd_planner.simulation.actors import Actor
 from rsd_planner.simulation.models import actor_node
@@ -39,6 +40,8 @@ load_prc_file_data("", "audio-library-name null\nnotify-level error\nnotify-leve
 
 _FOG_DISTANCES_M = (12.0, 20.0, 30.0, 42.0, 56.0, 75.0, 100.0)
 _FOG_ALPHA = 0.28
+_OPTICAL = Rotation.from_matrix(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))
+"""An optical frame in a body frame."""
 _ACTOR_BIN, _FOG_BIN = 1000, 3000  # drawn in this order, after the scenery
 
 
@@ -57,6 +60,12 @@ class CameraSpec:
         """Pinhole matrix [3, 3] in pixels, the principal point in the middle."""
         focal = width / 2 / math.tan(math.radians(self.field_of_view_deg) / 2)
         return np.array([[focal, 0.0, width / 2], [0.0, focal, height / 2], [0.0, 0.0, 1.0]])
+
+    def optical_quaternion(self) -> tuple[float, float, float, float]:
+        """x, y, z, w of the optical frame (REP-103: z forward, x right, y down) in base_link."""
+        body = Rotation.from_euler("ZY", [self.yaw_deg, self.pitch_deg], degrees=True)
+        x, y, z, w = (float(value) for value in (body * _OPTICAL).as_quat())
+        return x, y, z, w
 
     def project(self, points: NDArray[np.float64], width: int, height: int) -> NDArray[np.float64]:
         """Points [N, 3] in base_link -> u, v (pixels) and depth (m) [N, 3]; depth <= 0 lies behind."""

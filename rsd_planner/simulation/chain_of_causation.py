@@ -81,9 +81,9 @@ def meaning(world: World, plan: ExpertPlan | None = None) -> Meaning:
         room = distance_class(line - world.ego_place()[0] - world.ego_front_m)
         return Meaning(longitudinal, lateral, kind, distance=room, around=around)
     actor = next(actor for actor in world.actors if actor.name == name)
-    ahead, left = _relative(world, *actor.pose()[:2])
+    ahead, left = in_base_link(world, *actor.pose()[:2])
     gap = distance_class(ahead - world.ego_front_m - actor.length_m / 2)
-    what, colour, side = actor.kind.value, actor.colour, _side(left)
+    what, colour, side = actor.kind.value, actor.colour, side_of(left)
     if kind == "pedestrian":
         return Meaning(longitudinal, lateral, kind, None, colour, side, gap, around)
     if kind == "hidden crossing":
@@ -141,13 +141,13 @@ def _curve_side(world: World, plan: ExpertPlan) -> str:
     return "left" if bend > 0 else "right"
 
 
-def _relative(world: World, x_m: float, y_m: float) -> tuple[float, float]:
+def in_base_link(world: World, x_m: float, y_m: float) -> tuple[float, float]:
     """A point in base_link: ahead, left (m)."""
     dx, dy = x_m - world.ego.x_m, y_m - world.ego.y_m
     cos, sin = math.cos(world.ego.yaw_rad), math.sin(world.ego.yaw_rad)
     return dx * cos + dy * sin, -dx * sin + dy * cos
 
 
-def _side(left_m: float) -> str:
+def side_of(left_m: float) -> str:
     """left or right of the lane, else ahead."""
     return "left" if left_m > 1.75 else "right" if left_m < -1.75 else "ahead"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rsd_planner.control.controller import Controller, ControlOutput
 from rsd_planner.control.mpc import Mpc
-from rsd_planner.control.reference import Reference
+from rsd_planner.control.reference import ImplausiblePlan, Reference
 from rsd_planner.control.supervisor import SafetyLimits
 from rsd_planner.control.vehicle import Command, VehicleState
 from rsd_planner.simulation import expert
@@ -47,7 +48,9 @@ class Driver:
         now_ns, ego = round(world.time_s * 1e9), world.ego
         self._controller.on_odometry(now_ns, ego.x_m, ego.y_m, ego.yaw_rad, ego.speed_mps)
         if step % PLAN_EVERY == 0:
-            self._controller.on_plan(self._policy(world), now_ns)
+            # What must not be followed is not: the last plan stays.
+            with contextlib.suppress(ImplausiblePlan):
+                self._controller.on_plan(self._policy(world), now_ns)
         return self._controller.step(now_ns) if step % CONTROL_EVERY == 0 else None
 
 

@@ -11,20 +11,21 @@ import io
 import json
 import tarfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rsd_planner.control.reference import Reference
 from rsd_planner.control.vehicle import Command
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.cameras import Renderer, Rig
 from rsd_planner.simulation.chain_of_causation import Meaning, meaning
-from rsd_planner.simulation.drive import drive
+from rsd_planner.simulation.drive import drive, expert_policy
 from rsd_planner.simulation.scenarios import FAMILIES, build
 from rsd_planner.simulation.snapshot import snapshot
 from rsd_planner.simulation.wording import write
@@ -58,6 +59,19 @@ class Sample:
     text: str
     meaning: Meaning
     world: dict[str, Any]
+
+
+class Wheel(Protocol):
+    """Who drives a clip, from what the car has seen."""
+
+    def begin(self) -> None:
+        """A new clip begins."""
+
+    def __call__(
+        self, world: World, history: NDArray[np.float64], frames: Mapping[str, Sequence[NDArray[np.uint8]]]
+    ) -> Reference:
+        """The plan to follow now; history and frames as in Sample."""
+        ...
 
 
 def clip_source(clip: int) -> tuple[str, int]:
@@ -96,12 +110,12 @@ def is_disturbed(split: str, clip: int) -> bool:
     return split == "train" and (clip // len(FAMILIES)) % 2 == 1
 
 
-def record_clip(split: str, clip: int, renderer: Renderer) -> Iterator[Sample]:
-    """Drives a clip and yields its samples."""
+def record_clip(split: str, clip: int, renderer: Renderer, wheel: Wheel | None = None) -> Iterator[Sample]:
+    """Lets the expert, or who else is at the wheel, drive a clip and yields its samples with the expert's plans."""
     family, seed = clip_source(clip)
     world = build(family, split, seed)
     renderer.load(world)
-    disturbance = Disturbance(seed) if is_disturbed(split, clip) else None
+    disturbance = Disturbance(seed) if wheel is None and is_disturbed(split, clip) else None
     poses: deque[tuple[float, float, float]] = deque(maxlen=HISTORY_POSES)
     pictures: deque[dict[str, NDArray[np.uint8]]] = deque(maxlen=FRAMES)
     samples: list[Sample] = []
@@ -109,13 +123,25 @@ def record_clip(split: str, clip: int, renderer: Renderer) -> Iterator[Sample]:
     def watch(world: World) -> None:
         poses.append((world.ego.x_m, world.ego.y_m, world.ego.yaw_rad))
         period = round(world.time_s * 10)
-        if (period - HISTORY_POSES) % _SAMPLE_EVERY >= _SAMPLE_EVERY - FRAMES:
+        if wheel is not None or (period - HISTORY_POSES) % _SAMPLE_EVERY >= _SAMPLE_EVERY - FRAMES:
             pictures.append(renderer.render(world))
         if len(poses) == HISTORY_POSES and (period - HISTORY_POSES) % _SAMPLE_EVERY == _SAMPLE_EVERY - 1:
             samples.append(_sample(world, family, split, seed, list(poses), list(pictures)))
 
-    drive(world, CLIP_S, watch=watch, disturbance=disturbance)
+    def policy(world: World) -> Reference:
+        if wheel is None or len(poses) < HISTORY_POSES:
+            return expert_policy(world)
+        history = np.array(poses)
+        return wheel(world, _relative(history, history[-1]), _by_camera(pictures))
+
+    if wheel is not None:
+        wheel.begin()
+    drive(world, CLIP_S, policy, watch=watch, disturbance=disturbance)
     yield from samples
+
+
+def _by_camera(pictures: Sequence[dict[str, NDArray[np.uint8]]]) -> dict[str, list[NDArray[np.uint8]]]:
+    return {name: [picture[name] for picture in pictures] for name in pictures[-1]}
 
 
 def _sample(
@@ -137,7 +163,7 @@ def _sample(
         split=split,
         seed=seed,
         time_s=world.time_s,
-        frames={name: [picture[name] for picture in pictures] for name in pictures[-1]},
+        frames=_by_camera(pictures),
         history=_relative(np.array(poses), origin),
         future=plan.in_base_link(world),
         future_speed_mps=plan.speed_mps,
@@ -161,14 +187,15 @@ def _relative(poses: NDArray[np.float64], origin: NDArray[np.float64]) -> NDArra
     return np.stack([cos * offset[:, 0] + sin * offset[:, 1], -sin * offset[:, 0] + cos * offset[:, 1], yaw], axis=1)
 
 
-def write_shard(path: Path, split: str, clips: range, rig: Rig) -> int:
+def write_shard(path: Path, split: str, clips: range, rig: Rig, wheel: Callable[[], Wheel] | None = None) -> int:
     """Records clips into a tar that appears under its name when it is complete; returns the samples."""
+    at_the_wheel = wheel() if wheel is not None else None
     partial = path.with_name(path.name + ".partial")
     renderer, count = Renderer(rig), 0
     try:
         with tarfile.open(partial, "w") as tar:
             for clip in clips:
-                for sample in record_clip(split, clip, renderer):
+                for sample in record_clip(split, clip, renderer, at_the_wheel):
                     _add(tar, sample)
                     count += 1
     finally:

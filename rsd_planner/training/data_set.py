@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,19 @@ from tqdm import tqdm
 from rsd_planner.evaluation.results import write_json
 from rsd_planner.simulation.cameras import Rig
 from rsd_planner.simulation.scenarios import SPLITS
-from rsd_planner.training.clips import read_shard, write_shard
+from rsd_planner.training.clips import Wheel, read_shard, write_shard
+from rsd_planner.training.wheel import ModelAtTheWheel
 
 CLIPS_PER_SHARD = 26
 CARD = "card.json"
 
 
-def make(split: str, clips: int, out: Path, rig_file: Path, workers: int) -> dict[str, Any]:
-    """Records clips 0 .. clips - 1 of a split into out and returns the card; shards that are there are kept.
+def make(
+    split: str, clips: int, out: Path, rig_file: Path, workers: int, first: int = 0, model: Path | None = None
+) -> dict[str, Any]:
+    """Records clips from `first` on of a split into out and returns the card; shards that are there are kept.
+
+    With a model (a checkpoint) that drives, and the expert only says what it should have done.
 
     Raises ValueError for an unknown split, a clip count below 1, or an out that holds another split or rig.
     """
@@ -34,15 +40,16 @@ def make(split: str, clips: int, out: Path, rig_file: Path, workers: int) -> dic
         raise ValueError(f"--clips must be at least 1, not {clips}")
     rig = Rig.from_yaml(rig_file)
     out.mkdir(parents=True, exist_ok=True)
-    identity = {"split": split, "rig": rig_file.read_text()}
+    identity = {"split": split, "rig": rig_file.read_text()} | ({"driver": str(model)} if model else {})
     _check_identity(out, identity)
-    jobs: list[tuple[Path, str, range, Rig]] = []
-    for first in range(0, clips, CLIPS_PER_SHARD):
-        part = range(first, min(first + CLIPS_PER_SHARD, clips))
+    wheel = partial(ModelAtTheWheel, model) if model else None
+    jobs: list[tuple[Path, str, range, Rig, Callable[[], Wheel] | None]] = []
+    for begin in range(first, first + clips, CLIPS_PER_SHARD):
+        part = range(begin, min(begin + CLIPS_PER_SHARD, first + clips))
         # The name tells the clips: a shard that was cut short by a smaller --clips is another file.
         path = out / f"{split}-{part.start:06d}-{part.stop - 1:06d}.tar"
         if not path.exists():
-            jobs.append((path, split, part, rig))
+            jobs.append((path, split, part, rig, wheel))
     took = in_parallel(write_shard, jobs, [len(job[2]) for job in jobs], workers)
     made = sum(len(job[2]) for job in jobs)
     card = identity | {"clips": clips, "made_now": made, "clips_per_s": made / took if made else None} | describe(out)
@@ -95,6 +102,12 @@ def describe(directory: Path) -> dict[str, Any]:
     }
 
 
+def rig_of(directory: Path) -> str | None:
+    """The YAML of the cameras that a data set was made with, if its card tells."""
+    card = directory / CARD
+    return str(json.loads(card.read_text())["rig"]) if card.exists() else None
+
+
 def leaks(directories: list[Path]) -> list[str]:
     """Worlds that two data sets share, told by the seed of their scenery; empty if there is none."""
     owners: dict[int, set[str]] = {}
@@ -111,6 +124,6 @@ def _check_identity(out: Path, identity: dict[str, Any]) -> None:
         write_json(card, identity)
         return
     before = json.loads(card.read_text())
-    for name, value in identity.items():
-        if before.get(name) != value:
+    for name in ("split", "rig", "driver"):
+        if before.get(name) != identity.get(name):
             raise ValueError(f"{out} holds a data set with another {name}; choose another --out")

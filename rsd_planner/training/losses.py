@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rsd_planner.training.cpu import for_training
 from rsd_planner.training.samples import IGNORED, Batch
-from rsd_planner.training.vision import for_training
 from rsd_planner.vla.action_expert import ActionExpert
 from rsd_planner.vla.backbone import rope_positions, run_layers
 from rsd_planner.vla.model import Alpamayo
@@ -62,13 +63,13 @@ class TargetLosses(nn.Module):
 
     def __init__(self, model: Alpamayo) -> None:
         super().__init__()
-        for_training(model.vlm.model.visual)
+        for_training(model)
         self.model = model
 
     def forward(
         self, batch: Batch, noise: Tensor, time: Tensor, train_words: bool, train_flow: bool, detach: bool
     ) -> Losses:
-        """noise [B, N, 2] and time [B] of the flow (0 noise, 1 data).
+        """noise [K, B, N, 2] and time [K, B] of K draws of the flow (0 noise, 1 data) after one context.
 
         detach keeps the flow's gradient out of the backbone. A part that is not trained costs no backward pass.
         """
@@ -79,7 +80,8 @@ class TargetLosses(nn.Module):
         if train_flow:
             if detach:
                 cache.stored = {layer: (k.detach(), v.detach()) for layer, (k, v) in cache.stored.items()}
-            flow = self._flow(cache, batch, positions_delta, noise, time)
+            draws = zip(noise, time, strict=True)
+            flow = torch.stack([self._flow(cache, batch, positions_delta, *draw) for draw in draws]).mean()
         return Losses(words, flow, right)
 
     def _backbone(self, batch: Batch) -> tuple[Tensor, _GrowingCache, int]:
@@ -132,7 +134,7 @@ class TargetLosses(nn.Module):
         return F.mse_loss(expert(mixed, time), batch.action - noise)
 
 
-def flow_time(count: int, generator: torch.Generator) -> Tensor:
-    """Times [count] of the flow in training: 0.999 (1 - Beta(1.5, 1)), as the public recipe draws them."""
+def flow_time(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Times of this shape of the flow in training: 0.999 (1 - Beta(1.5, 1)), as the public recipe draws them."""
     # The inverse of Beta(a, 1)'s distribution function is u^(1 / a).
-    return 0.999 * (1.0 - torch.rand(count, generator=generator) ** (1.0 / 1.5))
+    return 0.999 * (1.0 - torch.rand(tuple(shape), generator=generator) ** (1.0 / 1.5))

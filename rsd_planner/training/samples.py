@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from torch import Tensor
 
 from rsd_planner.buffers import NANOSECONDS
 from rsd_planner.scene import CameraFrames, EgoHistory, Scene
+from rsd_planner.simulation.description import QUESTION, describe
+from rsd_planner.simulation.snapshot import restore
+from rsd_planner.simulation.world import World
 from rsd_planner.training.clips import FRAMES, Sample, read_shard
 from rsd_planner.vla.action_space import ActionSpace, yaw_rotation
 from rsd_planner.vla.model import Alpamayo
@@ -24,6 +28,8 @@ from rsd_planner.vla.prompt import ImageSlot, Prompter
 CAMERA_INDICES = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tele": 6}
 """The public model's numbers of the simulated cameras."""
 IGNORED = -100
+LESSONS = ("coc", "scene")
+"""What a sample may teach to say: the chain of causation, or the answer to what there is to see."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +51,15 @@ class Batch:
 
 
 class Recorded:
-    """Samples of a folder of shards: records in memory, pictures as JPEG."""
+    """Samples of folders of shards: records in memory, pictures as JPEG."""
 
-    def __init__(self, directory: Path, limit: int | None = None) -> None:
+    def __init__(self, *directories: Path, limit: int | None = None) -> None:
         self.samples: list[Sample] = []
         self._pictures: list[dict[str, list[bytes]]] = []
-        shards = sorted(directory.glob("*.tar"))
-        if not shards:
-            raise ValueError(f"{directory} holds no shards (*.tar); make them with rsd-planner data make")
-        for shard in shards:
+        for directory in directories:
+            if not any(directory.glob("*.tar")):
+                raise ValueError(f"{directory} holds no shards (*.tar); make them with rsd-planner data make")
+        for shard in [shard for directory in directories for shard in sorted(directory.glob("*.tar"))]:
             self.samples += read_shard(shard, frames=False)
             self._pictures += _jpegs(shard)
             if limit is not None and len(self.samples) >= limit:
@@ -63,30 +69,62 @@ class Recorded:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def frames(self, index: int) -> dict[str, list[NDArray[np.uint8]]]:
-        """Pictures by camera, RGB uint8 [H, W, 3], oldest first."""
-        return {camera: [_decoded(data) for data in pictures] for camera, pictures in self._pictures[index].items()}
+    def spread(self, count: int) -> Recorded:
+        """At most this many of the samples, evenly over all of them."""
+        chosen = np.unique(np.linspace(0, len(self) - 1, min(count, len(self))).round().astype(int))
+        part = copy.copy(self)
+        part.samples = [self.samples[index] for index in chosen]
+        part._pictures = [self._pictures[index] for index in chosen]
+        return part
+
+    def frames(self, index: int, newest: int = FRAMES) -> dict[str, list[NDArray[np.uint8]]]:
+        """The newest pictures of each camera, RGB uint8 [H, W, 3], oldest first."""
+        return {
+            name: [_decoded(data) for data in pictures[-newest:]] for name, pictures in self._pictures[index].items()
+        }
+
+    def texts(self, lesson: str) -> list[str]:
+        """What the samples teach to say, see LESSONS."""
+        if lesson == "coc":
+            return [sample.text for sample in self.samples]
+        drawn: World | None = None
+        told = []
+        for sample in self.samples:
+            scenario = (sample.family, sample.split, sample.seed)
+            world = restore(sample.world, drawn if drawn is not None and drawn.scenario == scenario else None)
+            told.append(describe(world))
+            drawn = world
+        return told
 
     def scene(self, index: int) -> Scene:
         """A sample as the planner sees it."""
         sample = self.samples[index]
-        t0_ns = round((10.0 + sample.time_s) * NANOSECONDS)
-        stamps = tuple(t0_ns - (FRAMES - 1 - k) * NANOSECONDS // 10 for k in range(FRAMES))
-        cameras = tuple(
-            CameraFrames(name, CAMERA_INDICES[name], stamps, tuple(pictures))
-            for name, pictures in self.frames(index).items()
-        )
-        xyz, rotation = poses(sample.history)
-        history = EgoHistory(
-            xyz=xyz.numpy(),
-            rotation=rotation.numpy(),
-            dt_s=0.1,
-            speed_mps=sample.speed_mps,
-            yaw_rate_radps=0.0,
-            position_in_odometry=np.zeros(3),
-            quaternion_in_odometry=np.array([0.0, 0.0, 0.0, 1.0]),
-        )
-        return Scene(t0_ns, cameras, history)
+        return scene_of(sample.time_s, sample.history, sample.speed_mps, self.frames(index))
+
+
+def scene_of(
+    time_s: float,
+    xy_yaw: NDArray[np.float64],
+    speed_mps: float,
+    frames: Mapping[str, Sequence[NDArray[np.uint8]]],
+) -> Scene:
+    """What a planner sees of a moment of a drive; see training.clips.Sample for the history [16, 3] and frames."""
+    t0_ns = round((10.0 + time_s) * NANOSECONDS)
+    stamps = tuple(t0_ns - (FRAMES - 1 - k) * NANOSECONDS // 10 for k in range(FRAMES))
+    cameras = tuple(
+        CameraFrames(name, CAMERA_INDICES[name], stamps, tuple(pictures)) for name, pictures in frames.items()
+    )
+    xyz, rotation = poses(xy_yaw)
+    history = EgoHistory(
+        xyz=xyz.numpy(),
+        rotation=rotation.numpy(),
+        dt_s=0.1,
+        speed_mps=speed_mps,
+        yaw_rate_radps=0.0,
+        position_in_odometry=np.zeros(3),
+        quaternion_in_odometry=np.array([0.0, 0.0, 0.0, 1.0]),
+    )
+    return Scene(t0_ns, cameras, history)
 
 
 def _jpegs(shard: Path) -> list[dict[str, list[bytes]]]:
@@ -138,25 +176,23 @@ class Collator:
         self._recorded, self._config, self._prompter = recorded, model.config, prompter
         self._images = model.image_processor
         self._action = actions(recorded.samples, model.action_space)
-        ends = [prompter.token_id("cot_end"), model.config.future_start_token]
-        self._said = [prompter.encode(sample.text) + ends for sample in recorded.samples]
+        self._said: dict[str, list[list[int]]] = {}
 
-    def __call__(self, indices: Sequence[int]) -> Batch:
-        """A batch of these samples."""
+    def __call__(self, indices: Sequence[int], lesson: str = "coc", newest: int = FRAMES) -> Batch:
+        """A batch of these samples with the newest pictures of each camera."""
         prompts, pictures = [], []
         for index in indices:
-            frames = self._recorded.frames(index)
+            frames = self._recorded.frames(index, newest)
             slots: list[ImageSlot] = []
             for name in sorted(frames, key=lambda name: CAMERA_INDICES[name]):
                 for number, picture in enumerate(frames[name]):
                     _, height, width = self._images.grid_for(*picture.shape[:2])
                     slots.append(ImageSlot(CAMERA_INDICES[name], number, height * width // self._images.merge_size**2))
                     pictures.append(picture)
-            history, _ = poses(self._recorded.samples[index].history)
-            prompts.append(self._prompter.planning(slots, self._config.history_tokenizer.encode(history))[0])
+            prompts.append(self._prompt(index, slots, lesson))
         patches = self._images(pictures)
         prompt = torch.stack(prompts)
-        said = [torch.tensor(self._said[index]) for index in indices]
+        said = [torch.tensor(self._to_be_said(lesson)[index]) for index in indices]
         longest = max(len(tokens) for tokens in said)
         padding = self._prompter.token_id("im_end")
         tail = torch.full((len(indices), longest), padding)
@@ -173,6 +209,20 @@ class Collator:
             grid=patches.grid_thw,
             action=self._action[list(indices)],
         )
+
+    def _prompt(self, index: int, slots: list[ImageSlot], lesson: str) -> Tensor:
+        if lesson == "scene":
+            return self._prompter.question(slots, QUESTION)[0]
+        history, _ = poses(self._recorded.samples[index].history)
+        return self._prompter.planning(slots, self._config.history_tokenizer.encode(history))[0]
+
+    def _to_be_said(self, lesson: str) -> list[list[int]]:
+        """Tokens of every sample, with what ends them."""
+        if lesson not in self._said:
+            name = "answer_end" if lesson == "scene" else "cot_end"
+            ends = [self._prompter.token_id(name), *([self._config.future_start_token] if lesson == "coc" else [])]
+            self._said[lesson] = [self._prompter.encode(text) + ends for text in self._recorded.texts(lesson)]
+        return self._said[lesson]
 
 
 def as_arguments(batch: Batch, device: torch.device) -> dict[str, Any]:

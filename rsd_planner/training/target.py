@@ -21,20 +21,27 @@ from accelerate.utils import ProjectConfiguration
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
+from rsd_planner.training.clips import FRAMES
+from rsd_planner.training.data_set import rig_of
 from rsd_planner.training.losses import Losses, TargetLosses, flow_time
 from rsd_planner.training.mini import TargetShape, new_model, save_weights, train_tokenizer, write_skeleton
-from rsd_planner.training.samples import Batch, Collator, Recorded, as_arguments, fitted_action_space
+from rsd_planner.training.samples import LESSONS, Batch, Collator, Recorded, as_arguments, fitted_action_space
 from rsd_planner.training.scoring import score
+from rsd_planner.vla.checkpoint import Checkpoint
 from rsd_planner.vla.config import AlpamayoConfig
 from rsd_planner.vla.model import Alpamayo
 from rsd_planner.vla.prompt import Prompter
 
-_SKELETON, _STATE, _PROGRESS = "skeleton", "state", "progress.json"
+_SKELETON, _STATE, _PROGRESS, _TOLD = "skeleton", "state", "progress.json", "training.json"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. words / flow: weights of the two losses; detach keeps the flow's gradient out of the backbone."""
+    """One stage.
+
+    words / flow: weights of the two losses; detach keeps the flow's gradient out of the backbone; draws: noises and
+    times of the flow for each sample. lesson: what is to be said, see samples.LESSONS; newest: pictures of each camera.
+    """
 
     name: str
     steps: int
@@ -42,6 +49,9 @@ class Stage:
     words: float = 1.0
     flow: float = 0.0
     detach: bool = True
+    draws: int = 1
+    lesson: str = "coc"
+    newest: int = FRAMES
     warm_up: int = 200
     batch: int = 16
     weight_decay: float = 0.05
@@ -52,13 +62,21 @@ class Stage:
             raise ValueError(f"stage {self.name}: steps, batch and learning_rate must be positive")
         if self.words == 0 and self.flow == 0:
             raise ValueError(f"stage {self.name} trains nothing: words and flow are 0")
+        if self.lesson not in LESSONS:
+            raise ValueError(f"stage {self.name}: lesson {self.lesson!r} is not one of {', '.join(LESSONS)}")
+        if not 1 <= self.newest <= FRAMES or self.draws < 1:
+            raise ValueError(f"stage {self.name}: newest must be 1 to {FRAMES} and draws at least 1")
 
 
 @dataclass(frozen=True)
 class TargetTraining:
-    """A training run, as config/train/target.yaml holds it."""
+    """A training run, as config/train/target.yaml holds it.
 
-    train: Path
+    train: one or more folders of shards. initial: a checkpoint whose weights, tokenizer and normalisation it starts
+    from, instead of random weights of `shape`.
+    """
+
+    train: tuple[Path, ...]
     validation: Path
     out: Path
     stages: tuple[Stage, ...]
@@ -70,6 +88,7 @@ class TargetTraining:
     evaluate_on: int = 96
     save_minutes: float = 4.0
     limit: int | None = None
+    initial: Path | None = None
 
     @classmethod
     def from_yaml(cls, path: Path, overrides: dict[str, Any] | None = None) -> TargetTraining:
@@ -78,8 +97,12 @@ class TargetTraining:
             content = yaml.safe_load(path.read_text()) | (overrides or {})
             stages = tuple(Stage(**stage) for stage in content.pop("stages"))
             shape = TargetShape(**content.pop("shape", {}))
-            train, validation, out = (Path(content.pop(name)).expanduser() for name in ("train", "validation", "out"))
-            return cls(train, validation, out, stages, shape, **content)
+            train = content.pop("train")
+            folders = tuple(_path(folder) for folder in (train if isinstance(train, list) else [train]))
+            validation, out = _path(content.pop("validation")), _path(content.pop("out"))
+            if content.get("initial"):
+                content["initial"] = _path(content["initial"])
+            return cls(folders, validation, out, stages, shape, **content)
         except (OSError, TypeError, KeyError, yaml.YAMLError) as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -95,6 +118,10 @@ class TargetTraining:
                 return stage, step
             step -= stage.steps
         raise ValueError("the run is over")
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
 
 
 def learning_rate(stage: Stage, step: int) -> float:
@@ -134,17 +161,18 @@ class TargetTrainer:
             log_with="tensorboard",
             project_config=ProjectConfiguration(str(run.out), logging_dir=str(run.out / "tensorboard")),
         )
-        self._recorded = Recorded(run.train, run.limit)
-        self._validation = Recorded(run.validation, run.evaluate_on)
+        self._recorded = Recorded(*run.train, limit=run.limit)
+        self._validation = Recorded(run.validation).spread(run.evaluate_on)
         skeleton = run.out / _SKELETON
         if self._accelerator.is_main_process and not (skeleton / "config.json").exists():
-            texts = [sample.text for sample in self._recorded.samples]
-            tokenizer = train_tokenizer(texts, run.shape.vocabulary)
-            write_skeleton(skeleton, run.shape, tokenizer, fitted_action_space(self._recorded.samples))
+            self._write_skeleton(skeleton)
         self._accelerator.wait_for_everyone()
         model = new_model(skeleton, run.seed)
+        if run.initial is not None:
+            model.load_state_dict(Checkpoint.open(run.initial).load(dtype=torch.float32).state_dict())
         self._prompter = Prompter.from_directory(skeleton, AlpamayoConfig.from_directory(skeleton))
         self._collator = Collator(self._recorded, model, self._prompter)
+        self._unseen = Collator(self._validation, model, self._prompter)
         optimiser = torch.optim.AdamW(_groups(model), lr=1e-3, betas=(0.9, 0.95))
         self._losses, self._optimiser = self._accelerator.prepare(TargetLosses(model), optimiser)
         self._average = AveragedModel(self._unwrapped(), multi_avg_fn=get_ema_multi_avg_fn(run.ema))
@@ -165,7 +193,7 @@ class TargetTrainer:
                 self._step += 1
                 bar.update()
                 if self._step % 20 == 0:
-                    told = {"words": float(losses.words), "right": float(losses.right), "flow": float(losses.flow)}
+                    told = {name: float(value.detach()) for name, value in vars(losses).items()}
                     accelerator.log(told, self._step)
                     bar.set_postfix({name: f"{value:.3f}" for name, value in told.items()})
                 if self._step % run.evaluate_every == 0 or not following:
@@ -184,7 +212,18 @@ class TargetTrainer:
         shutil.copytree(self.run.out / _SKELETON, directory, dirs_exist_ok=True)
         save_weights(self._averaged(), directory)
         told = {"steps": self._step, "samples": len(self._recorded), "run": dataclasses.asdict(self.run)}
-        (directory / "training.json").write_text(json.dumps(told | {"figures": figures}, indent=1, default=str) + "\n")
+        (directory / _TOLD).write_text(json.dumps(told | {"figures": figures}, indent=1, default=str) + "\n")
+
+    def _write_skeleton(self, directory: Path) -> None:
+        run = self.run
+        if run.initial is not None:
+            shutil.copytree(run.initial, directory, ignore=shutil.ignore_patterns("*.safetensors", "*.md", _TOLD))
+            return
+        texts = [text for lesson in LESSONS for text in self._recorded.texts(lesson)]
+        tokenizer = train_tokenizer(texts, run.shape.vocabulary)
+        write_skeleton(directory, run.shape, tokenizer, fitted_action_space(self._recorded.samples))
+        if (rig := rig_of(run.train[0])) is not None:
+            (directory / "cameras.yaml").write_text(rig)
 
     def _batches(self) -> Iterator[tuple[Batch, bool]]:
         """The batches left, each with whether another one follows."""
@@ -203,7 +242,8 @@ class TargetTrainer:
         """This process's part of a step's batch."""
         accelerator, stage = self._accelerator, self.run.stage_at(step)[0]
         indices = batch_indices(len(self._recorded), stage.batch * accelerator.num_processes, step, self.run.seed)
-        return self._collator(indices[accelerator.process_index :: accelerator.num_processes])
+        own = indices[accelerator.process_index :: accelerator.num_processes]
+        return self._collator(own, stage.lesson, stage.newest)
 
     def _train_step(self, batch: Batch) -> Losses:
         run, accelerator = self.run, self._accelerator
@@ -215,8 +255,8 @@ class TargetTrainer:
         batch = Batch(**as_arguments(batch, accelerator.device))
         # Noise and time are a function of the step (and the process), so that a resumed run is the same run.
         generator = torch.Generator().manual_seed(run.seed + 1_000_003 * self._step + accelerator.process_index)
-        noise = torch.randn(batch.action.shape, generator=generator).to(accelerator.device)
-        moment = flow_time(len(batch.action), generator).to(accelerator.device)
+        noise = torch.randn(stage.draws, *batch.action.shape, generator=generator).to(accelerator.device)
+        moment = flow_time(noise.shape[:2], generator).to(accelerator.device)
         with accelerator.autocast():
             losses: Losses = self._losses(batch, noise, moment, stage.words > 0, stage.flow > 0, stage.detach)
         total = stage.words * losses.words + stage.flow * losses.flow
@@ -238,15 +278,33 @@ class TargetTrainer:
         return self._accelerator.unwrap_model(self._losses).model
 
     def _evaluate(self) -> dict[str, float]:
+        """On validation samples: losses of the averaged weights, and the planner's figures once a CoC is learned."""
         if not self._accelerator.is_main_process:
             return {}
-        figures = score(self._averaged(), self._prompter, self._validation)
+        stage = self.run.stage_at(self._step - 1)[0]
+        figures = self._losses_on_unseen(stage)
+        if stage.lesson == "coc":
+            figures |= score(self._averaged(), self._prompter, self._validation)
         self._accelerator.log(
             {f"validation/{name}": value for name, value in figures.items() if math.isfinite(value)}, self._step
         )
         told = "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
         tqdm.write(f"step {self._step}: {told}")
         return figures
+
+    def _losses_on_unseen(self, stage: Stage) -> dict[str, float]:
+        losses, found = TargetLosses(self._averaged()), []
+        generator = torch.Generator().manual_seed(self.run.seed)
+        for begin in range(0, len(self._validation), stage.batch):
+            indices = range(begin, min(begin + stage.batch, len(self._validation)))
+            batch = self._unseen(indices, stage.lesson, stage.newest)
+            batch = Batch(**as_arguments(batch, self._accelerator.device))
+            noise = torch.randn(1, *batch.action.shape, generator=generator).to(self._accelerator.device)
+            moment = flow_time(noise.shape[:2], generator).to(self._accelerator.device)
+            with torch.no_grad(), self._accelerator.autocast():
+                found.append(losses(batch, noise, moment, False, stage.flow > 0, True))
+        names = ("words", "right", "flow") if stage.flow > 0 else ("words", "right")
+        return {name: float(np.mean([float(getattr(loss, name)) for loss in found])) for name in names}
 
     # State --------------------------------------------------------------------------------------------------------
 

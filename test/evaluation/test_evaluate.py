@@ -183,7 +183,7 @@ def test_the_command_and_its_exit_codes(simulated_bags, tiny_directory, tmp_path
     run = _run("--out", tmp_path / "out", "--baseline", tmp_path / "out", "--no-report")
     assert "150 cycles in common" in run.stdout
     for arguments, message in (
-        ((simulated_bags, "--out", tmp_path), "--model is missing"),
+        ((simulated_bags, "--model", tmp_path / "no", "--out", tmp_path), "no is not a directory"),
         ((simulated_bags, *options, "--set", "rate_hz=fast"), "parameter rate_hz must be a float, not 'fast'"),
         ((simulated_bags, *options, "--set", "colour=red"), "there is no parameter colour"),
         ((simulated_bags, *options, "--map", "odometry"), "--map 'odometry' is not ROLE=/TOPIC"),

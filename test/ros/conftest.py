@@ -11,8 +11,7 @@ import pytest
 import rclpy
 from car import SMALL, Car
 
-from rsd_planner.ros.bringup import planner_nodes
-from rsd_planner.ros.demo import local_environment
+from rsd_planner.ros.bringup import local_environment, planner_nodes
 from rsd_planner.ros.processes import Processes
 
 

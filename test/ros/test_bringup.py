@@ -15,9 +15,8 @@ import pytest
 import yaml
 
 from rsd_planner.planner_parameters import PlannerParameters
-from rsd_planner.ros.bringup import planner_nodes, process_environment, share_directory
+from rsd_planner.ros.bringup import local_environment, planner_nodes, process_environment, share_directory
 from rsd_planner.ros.controller_parameters import ControllerParameters
-from rsd_planner.ros.demo import local_environment
 from rsd_planner.ros.processes import Processes
 
 ROOT = Path(__file__).resolve().parents[2]

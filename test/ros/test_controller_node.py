@@ -19,7 +19,7 @@ from rsd_planner.msg import ControlCommand, ControllerStatus, Trajectory
 from rsd_planner.control.vehicle import Command, Vehicle, VehicleState, advance
 from rsd_planner.plan import ChainOfCausation, Plan, PlannedTrajectory
 from rsd_planner.ros import conversions
-from rsd_planner.ros.demo import local_environment
+from rsd_planner.ros.bringup import local_environment
 from rsd_planner.ros.qos import PLAN_QOS, STATUS_QOS, sensor_qos
 from rsd_planner.scene import EgoHistory
 

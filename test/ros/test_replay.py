@@ -17,7 +17,8 @@ from rsd_planner.msg import PlannerStatus
 from rsd_planner.evaluation.bags import read_odometry, write_sample_bag
 from rsd_planner.messages import stamp_ns
 from rsd_planner.ros.bringup import planner_nodes
-from rsd_planner.ros.demo import Monitor, replay
+from rsd_planner.ros.live import replay
+from rsd_planner.ros.monitor import Monitor
 
 SECONDS = 6.0
 START = 1_700_000_000 * 10**9
@@ -31,7 +32,7 @@ def test_a_bag_in_a_loop(data, tmp_path, tiny_directory, processes):
     (planner,) = planner_nodes(model=str(tiny_directory), use_sim_time=True, overrides=SMALL)
     context = rclpy.Context()
     context.init()
-    monitor = Monitor("planner", context, show=False)
+    monitor = Monitor("planner", context)
     executor = SingleThreadedExecutor(context=context)
     executor.add_node(monitor)
     processes.start("planner", planner.command())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 import time
 
+import cv2
 import numpy as np
 import pytest
+import yaml
 from car import SMALL
 from rsd_planner.msg import ControlCommand
 from scipy.spatial.transform import Rotation
@@ -17,10 +20,9 @@ from scipy.spatial.transform import Rotation
 from rsd_planner.images import decode_compressed_image, decode_image
 from rsd_planner.messages import odometry_sample, yaw_of
 from rsd_planner.ros import conversions, world_messages
-from rsd_planner.ros.bringup import planner_nodes, share_directory, simulation_nodes
+from rsd_planner.ros.bringup import local_environment, planner_nodes, share_directory, simulation_nodes
 from rsd_planner.ros.closed_loop import read_verdicts
 from rsd_planner.ros.command_formats import available_formats
-from rsd_planner.ros.demo import local_environment
 from rsd_planner.ros.processes import Processes
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.cameras import Rig
@@ -166,3 +168,21 @@ def test_commands_in_the_types_of_others():
     assert control.lateral.steering_tire_rotation_rate == pytest.approx(-0.2)
     assert (control.longitudinal.velocity, control.longitudinal.acceleration) == (3.0, -1.5)
     assert control.longitudinal.is_defined_acceleration and math.isfinite(control.longitudinal.jerk)
+
+
+def test_the_demo_shows_a_drive(tmp_path, tiny_directory):
+    """A line for each plan, tables, and a picture with the road, four cameras and the words."""
+    command = [sys.executable, "-m", "rsd_planner.cli", "demo", "--model", tiny_directory, "--seconds", "2.2"]
+    parameters = tmp_path / "planner.yaml"
+    parameters.write_text(yaml.dump({"/**": {"ros__parameters": {**SMALL, "camera_transport": "raw"}}}))
+    command += ["--scenario", "follow", "--params-file", parameters, "--out", tmp_path / "out"]
+    run = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    plans = [line for line in run.stdout.splitlines() if re.match(r" *\d+\.\d s +\d+\.\d m/s +\d+ ms", line)]
+    assert len(plans) == 7  # awaited from 1.5 s on, ten a second
+    assert "7 plans" in run.stdout and "whole cycle" in run.stdout and re.search(r"^follow +[01]/1", run.stdout, re.M)
+    picture = cv2.imread(str(tmp_path / "out" / "drive.png"))
+    assert picture.shape[0] > 500 and picture.shape[1] > 1200 and picture.std() > 20
+    # The planned way is painted into the cameras' part: green stands out there.
+    blue, green, red = cv2.split(picture[:, picture.shape[1] // 2 :].astype(int))
+    assert ((green - red > 25) & (green - blue > 25)).mean() > 0.002

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+from rsd_planner.simulation import expert
 from rsd_planner.simulation.cameras import Renderer, Rig
 from rsd_planner.simulation.chain_of_causation import meaning
 from rsd_planner.simulation.scenarios import FAMILIES
@@ -151,3 +152,49 @@ def test_what_cannot_be_made_is_refused(tmp_path, rig_file):
         data_set.make("train", 0, tmp_path, rig_file, 1)
     with pytest.raises(ValueError, match="holds no shards"):
         data_set.describe(tmp_path)
+
+
+@pytest.mark.usefixtures("_short_clips")
+def test_who_is_at_the_wheel_brings_the_car_where_it_will(rig_file):
+    """It sees what the samples hold; the car goes its way; the labels are still the expert's, who would come back."""
+    seen = []
+
+    class Swerve:
+        begun = 0
+
+        def begin(self) -> None:
+            self.begun += 1
+
+        def __call__(self, world, history, frames):
+            seen.append((world.time_s, history, frames["front"]))
+            plan = expert.plan(world)
+            aside = dataclasses.replace(plan, y_m=plan.y_m + np.linspace(0.0, 9.0, 64), yaw_rad=plan.yaw_rad + 0.15)
+            return aside.reference(world)
+
+    swerve, renderer = Swerve(), Renderer(Rig.from_yaml(rig_file))
+    clip = list(FAMILIES).index("free curve")
+    own = list(record_clip("train", clip, renderer, swerve))
+    expert_own = list(record_clip("train", clip, renderer))
+    renderer.close()
+    assert swerve.begun == 1 and [round(10 * time) for time, _, _ in seen] == list(range(15, 30))
+    for sample in own:
+        _, history, frames = next(entry for entry in seen if entry[0] == sample.time_s)
+        np.testing.assert_array_equal(history, sample.history)
+        np.testing.assert_array_equal(frames, sample.frames["front"])
+    world = restore(own[-1].world)
+    assert world.ego_place()[1] - restore(expert_own[-1].world).ego_place()[1] > 0.1
+    assert own[-1].future[-1, 1] < expert_own[-1].future[-1, 1] - 0.05
+
+
+def test_a_checkpoint_at_the_wheel(tmp_path, monkeypatch, tiny_directory):
+    """DAgger's clips: made in processes, named in the card, never mixed with the expert's."""
+    path, out = tmp_path / "rig.yaml", tmp_path / "dagger"
+    cameras = [CAMERA | {"name": "front_wide", "field_of_view_deg": 90.0}]
+    path.write_text(yaml.dump({"cameras": cameras, "resolution": [96, 64]}))
+    monkeypatch.setattr(clips, "CLIP_S", 3.0)
+    card = data_set.make("train", 1, out, path, workers=1, first=15, model=tiny_directory)
+    assert card["driver"] == str(tiny_directory) and card["samples"] == 2 and card["family"] == {"follow": 2}
+    (sample, _) = read_shard(out / "train-000015-000015.tar")
+    assert (sample.family, sample.seed) == clip_source(15) and meaning(restore(sample.world)) == sample.meaning
+    with pytest.raises(ValueError, match="holds a data set with another driver"):
+        data_set.make("train", 1, out, path, workers=1, first=15)

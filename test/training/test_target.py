@@ -15,12 +15,12 @@ from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.simulation.cameras import Rig
 from rsd_planner.training import clips
 from rsd_planner.training.clips import read_shard, write_shard
+from rsd_planner.training.cpu import for_training
 from rsd_planner.training.losses import TargetLosses, flow_time
 from rsd_planner.training.mini import TargetShape, new_model, save_weights, train_tokenizer, write_skeleton
 from rsd_planner.training.samples import IGNORED, Collator, Recorded, actions, fitted_action_space
 from rsd_planner.training.scoring import ABLATIONS, score
 from rsd_planner.training.target import Stage, TargetTrainer, TargetTraining, batch_indices, learning_rate
-from rsd_planner.training.vision import for_training
 from rsd_planner.vla.checkpoint import Checkpoint
 from rsd_planner.vla.prompt import Prompter
 from rsd_planner.vla.vision import ImagePatches
@@ -74,6 +74,8 @@ def test_recorded_samples_are_the_shards(data, recorded):
             np.testing.assert_array_equal(frames, sample.frames[camera])
     scene = recorded.scene(2)
     assert [camera.index for camera in scene.cameras] == [1, 6] and scene.history.xyz.shape == (16, 3)
+    assert [s.key for s in recorded.spread(3).samples] == [recorded.samples[index].key for index in (0, 4, 7)]
+    assert len(recorded.spread(100)) == 8 and len(Recorded(data / "train", data / "validation")) == 12
     with pytest.raises(ValueError, match=r"holds no shards"):
         Recorded(data)
 
@@ -115,7 +117,7 @@ def test_losses_are_those_of_the_engine_that_drives(fresh, recorded):
     generator = torch.Generator().manual_seed(3)
     noise, time = torch.randn(batch.action.shape, generator=generator), torch.tensor([0.1, 0.5, 0.9])
     with torch.no_grad():
-        found = losses(batch, noise, time, True, True, True)
+        found = losses(batch, noise[None], time[None], True, True, True)
     words, flow, right = [], [], []
     per_row = len(batch.grid) // 3
     for row in range(3):
@@ -148,7 +150,7 @@ def test_the_vision_tower_in_training_is_the_same_one(tiny_directory):
     for pictures in (one, two):
         patches = model.image_processor(pictures)
         usual = Checkpoint.open(tiny_directory).load(dtype=torch.float32).encode_images(patches)
-        for_training(model.vlm.model.visual)
+        for_training(model)
         found = model.encode_images(patches)
         for a, b in zip([found.embeds, *found.deepstack], [usual.embeds, *usual.deepstack], strict=True):
             np.testing.assert_allclose(a, b, atol=1e-4)
@@ -162,7 +164,7 @@ def test_gradients_go_where_they_should(fresh, recorded):
     for words, flow, detach, reached in ((True, False, True, (True, False)), (False, True, True, (False, True)),
                                          (False, True, False, (True, True))):  # fmt: skip
         model.zero_grad()
-        losses = TargetLosses(model)(batch, noise, time, words, flow, detach)
+        losses = TargetLosses(model)(batch, noise[None], time[None], words, flow, detach)
         (losses.words * words + losses.flow * flow).backward()
         found = tuple(weight.grad is not None and bool(weight.grad.abs().sum() > 0) for weight in (backbone, expert))
         assert found == reached
@@ -170,7 +172,7 @@ def test_gradients_go_where_they_should(fresh, recorded):
 
 
 def test_times_of_the_flow_have_the_public_distribution():
-    times = flow_time(20_000, torch.Generator().manual_seed(0)).numpy()
+    times = flow_time((20_000,), torch.Generator().manual_seed(0)).numpy()
     assert stats.kstest(1.0 - times / 0.999, stats.beta(1.5, 1.0).cdf).pvalue > 0.01
 
 
@@ -195,7 +197,7 @@ def _run(data, out, **more) -> TargetTraining:
         Stage("joint", 3, 1e-3, flow=1.0, batch=4, warm_up=1),
     )
     return TargetTraining(
-        data / "train", data / "validation", out, stages, SHAPE,
+        (data / "train",), data / "validation", out, stages, SHAPE,
         **({"precision": "no", "evaluate_every": 100, "evaluate_on": 2, "ema": 0.5} | more),
     )  # fmt: skip
 

@@ -32,6 +32,7 @@ from rsd_planner.plan import Plan
 from rsd_planner.planner import Planner
 from rsd_planner.planner_parameters import PlannerParameters
 from rsd_planner.ros import conversions
+from rsd_planner.ros.bringup import shipped_model
 from rsd_planner.ros.parameters import declare
 from rsd_planner.ros.process import run_node
 from rsd_planner.ros.qos import PLAN_QOS, STATUS_QOS, sensor_qos
@@ -47,9 +48,8 @@ class PlannerNode(Node):
     def __init__(self) -> None:
         super().__init__("planner")
         self.parameters = declare(self, PlannerParameters)
-        if not self.parameters.model:
-            raise ValueError("parameter model is empty; it must name a checkpoint directory")
-        self._checkpoint = Checkpoint.open(FilePath(self.parameters.model).expanduser())
+        named = FilePath(self.parameters.model).expanduser() if self.parameters.model else shipped_model()
+        self._checkpoint = Checkpoint.open(named)
         config = self._checkpoint.config
         self._lock = threading.Lock()
         self._inputs = Synchroniser(
