@@ -68,7 +68,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _train_target(arguments: argparse.Namespace) -> int:
     import yaml
 
-    from rsd_planner.training.target import TargetTrainer, TargetTraining
+    from rsd_planner.training.recipe import TargetTraining
+    from rsd_planner.training.target import TargetTrainer
 
     overrides = {name: yaml.safe_load(value) for name, _, value in (entry.partition("=") for entry in arguments.set)}
     figures = TargetTrainer(TargetTraining.from_yaml(arguments.config, overrides)).train()
@@ -79,8 +80,9 @@ def _train_target(arguments: argparse.Namespace) -> int:
 def _train_score(arguments: argparse.Namespace) -> int:
     import torch
 
+    from rsd_planner.evaluation.results import write_json
     from rsd_planner.training.samples import Recorded
-    from rsd_planner.training.scoring import ABLATIONS, score
+    from rsd_planner.training.scoring import ABLATIONS, score_rows, with_intervals
     from rsd_planner.vla.checkpoint import Checkpoint
     from rsd_planner.vla.prompt import Prompter
 
@@ -89,9 +91,15 @@ def _train_score(arguments: argparse.Namespace) -> int:
     recorded = Recorded(arguments.data)
     recorded = recorded.spread(arguments.limit or len(recorded))
     prompter = Prompter.from_directory(checkpoint.directory, checkpoint.config)
+    told = {}
     for ablation in ABLATIONS if arguments.ablations else ABLATIONS[:1]:
-        figures = score(model, prompter, recorded, arguments.samples, ablation)
-        print(f"{ablation:<16}" + "  ".join(f"{name} {value:.3f}" for name, value in figures.items()), flush=True)
+        rows = score_rows(model, prompter, recorded, arguments.samples, ablation, progress=True)
+        told[ablation] = with_intervals(rows, recorded)
+        print(f"{ablation}, {len(rows)} samples: mean and 95 % interval over drives")
+        for name, (mean, low, high) in told[ablation].items():
+            print(f"  {name:<16}{mean:8.3f}   {low:.3f} .. {high:.3f}", flush=True)
+    if arguments.out is not None:
+        write_json(arguments.out, {"model": str(arguments.model), "data": str(arguments.data), "figures": told})
     return 0
 
 
@@ -135,6 +143,7 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     judge.add_argument("--limit", type=int, help="samples, evenly over the folder (default: all)")
     judge.add_argument("--samples", type=int, default=1, help="trajectories a sample, for minADE (default 1)")
     judge.add_argument("--ablations", action="store_true", help="also with the true CoC, without, with inputs blanked")
+    judge.add_argument("--out", type=Path, help="JSON file of the figures")
     judge.set_defaults(run=_train_score)
 
 

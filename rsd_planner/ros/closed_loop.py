@@ -8,8 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
+from rsd_planner.evaluation.metrics import bootstrap
 from rsd_planner.ros.bringup import (
     NodeDescription,
     local_environment,
@@ -81,6 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
                   file=sys.stderr)  # fmt: skip
     if verdicts:
         print(table(verdicts))
+        for name, values in (("success", [v.success for v in verdicts]), ("collided", [v.collided for v in verdicts])):
+            mean, low, high = bootstrap([np.array([float(value)]) for value in values])
+            print(f"{name} {mean:.1%}" + (f", 95 % interval {low:.1%} .. {high:.1%}" if low == low else ""))
         driven = sum(verdict.seconds for verdict in verdicts)
         wall = time.monotonic() - begin
         print(f"{len(verdicts)} drives, {driven:.0f} s of driving in {wall:.0f} s; verdicts in {results}")

@@ -20,6 +20,17 @@ _ASPHALT: Colour = (0.33, 0.33, 0.35)
 _PAINT: Colour = (0.95, 0.95, 0.93)
 
 
+def signal_heads(road: Road, stop_s_m: float) -> list[tuple[float, float, float, float]]:
+    """x, y, height of the lower edge (m) and yaw (rad) of a light's two heads: at the line, and beyond the crossing."""
+    places = ((stop_s_m + 0.5, -LANE_WIDTH_M / 2 - 1.0, 2.6), (stop_s_m + 17.0, 0.0, 4.6))
+    return [(x, y, z, yaw) for s, d, z in places for x, y, yaw in (road.pose(s, d),)]
+
+
+def stop_sign_place(road: Road, stop_s_m: float) -> tuple[float, float, float]:
+    """x, y (m) and yaw (rad) of a stop sign's pole."""
+    return road.pose(stop_s_m + 0.3, -LANE_WIDTH_M / 2 - 1.0)
+
+
 class Scenery:
     """The standing part of a world under a root node."""
 
@@ -125,8 +136,7 @@ class Scenery:
 
     def _signal(self, world: World, stop_s_m: float) -> None:
         """A head on a pole at the line and one over the far side of the crossroads."""
-        for s, d, z, arm in ((stop_s_m + 0.5, -LANE_WIDTH_M / 2 - 1.0, 2.6, 0.0), (stop_s_m + 17.0, 0.0, 4.6, 4.5)):
-            x, y, yaw = world.road.pose(s, d)
+        for (x, y, z, yaw), arm in zip(signal_heads(world.road, stop_s_m), (0.0, 4.5), strict=True):
             mesh = Mesh()
             mesh.box((0.0, -arm, 0.0), (0.16, 0.16, z + 1.2), (0.25, 0.25, 0.27))
             if arm:
@@ -143,7 +153,7 @@ class Scenery:
             self._lamps.append(lamps)
 
     def _stop_sign(self, world: World, stop_s_m: float) -> None:
-        x, y, yaw = world.road.pose(stop_s_m + 0.3, -LANE_WIDTH_M / 2 - 1.0)
+        x, y, yaw = stop_sign_place(world.road, stop_s_m)
         mesh = Mesh()
         mesh.box((0.0, 0.0, 0.0), (0.08, 0.08, 2.1), (0.6, 0.6, 0.6))
         rim, face = 0.5, 0.44

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from rsd_planner.training.cpu import for_training
 from rsd_planner.training.samples import IGNORED, Batch
+from rsd_planner.training.sight import SightHeads
 from rsd_planner.vla.action_expert import ActionExpert
 from rsd_planner.vla.backbone import rope_positions, run_layers
 from rsd_planner.vla.model import Alpamayo
@@ -48,46 +50,75 @@ class _Context:
 
 @dataclass(frozen=True)
 class Losses:
-    """words: mean cross-entropy over the tokens to be said; flow: mean squared error of the velocity.
-
-    right: share of those tokens whose most probable value is the true one.
+    """words: mean cross-entropy over the tokens to be said; flow: mean squared error of the velocity; sight: see
+    training.sight. right: share of the words, seen: of the things, whose most probable value is the true one.
     """
 
     words: Tensor
     flow: Tensor
+    sight: Tensor
     right: Tensor
+    seen: Tensor
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a step trains and how much each part counts; detach keeps the flow's gradient out of the backbone."""
+
+    words: float = 1.0
+    flow: float = 0.0
+    sight: float = 0.0
+    detach: bool = True
+
+    def total(self, losses: Losses) -> Tensor:
+        """The loss to be lowered."""
+        return self.words * losses.words + self.flow * losses.flow + self.sight * losses.sight
 
 
 class TargetLosses(nn.Module):
     """A model with its losses, so that a wrapper (FSDP, DDP) sees one forward."""
 
-    def __init__(self, model: Alpamayo) -> None:
+    def __init__(self, model: Alpamayo, heads: SightHeads | None = None) -> None:
         super().__init__()
         for_training(model)
         self.model = model
+        config = model.vlm.config.vision_config
+        self.heads = heads or SightHeads(1 + len(config.deepstack_visual_indexes), config.out_hidden_size)
 
-    def forward(
-        self, batch: Batch, noise: Tensor, time: Tensor, train_words: bool, train_flow: bool, detach: bool
-    ) -> Losses:
+    def forward(self, batch: Batch, noise: Tensor, time: Tensor, weights: Weights) -> Losses:
         """noise [K, B, N, 2] and time [K, B] of K draws of the flow (0 noise, 1 data) after one context.
 
-        detach keeps the flow's gradient out of the backbone. A part that is not trained costs no backward pass.
+        A part of weight 0 is neither trained nor computed, but for words where there is a flow.
         """
-        with torch.set_grad_enabled(train_words or (train_flow and not detach)):
-            hidden, cache, positions_delta = self._backbone(batch)
-            words, right = self._words(hidden, batch)
-        flow = words.new_zeros(())
-        if train_flow:
-            if detach:
-                cache.stored = {layer: (k.detach(), v.detach()) for layer, (k, v) in cache.stored.items()}
-            draws = zip(noise, time, strict=True)
-            flow = torch.stack([self._flow(cache, batch, positions_delta, *draw) for draw in draws]).mean()
-        return Losses(words, flow, right)
+        nothing = torch.zeros((), device=batch.tokens.device)
+        words, flow, sight, right, seen = (nothing,) * 5
+        reaches_back = weights.words > 0 or (weights.flow > 0 and not weights.detach)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and (reaches_back or weights.sight > 0)):
+            vision = self.model.vlm.model.visual(batch.pixels, grid_thw=batch.grid)
+        if weights.sight > 0 and batch.sights is not None:
+            levels = [self._newest(level, batch) for level in (vision.pooler_output, *vision.deepstack_features)]
+            sight, seen = self.heads(levels, batch.sights)
+        if weights.words > 0 or weights.flow > 0:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and reaches_back):
+                hidden, cache, delta = self._backbone(batch, vision)
+                words, right = self._words(hidden, batch)
+            if weights.flow > 0:
+                if weights.detach:
+                    cache.stored = {layer: (k.detach(), v.detach()) for layer, (k, v) in cache.stored.items()}
+                draws = zip(noise, time, strict=True)
+                flow = torch.stack([self._flow(cache, batch, delta, *draw) for draw in draws]).mean()
+        return Losses(words, flow, sight, right, seen)
 
-    def _backbone(self, batch: Batch) -> tuple[Tensor, _GrowingCache, int]:
+    @staticmethod
+    def _newest(level: Tensor, batch: Batch) -> Tensor:
+        """Tokens of the newest picture of each camera [B, cameras, tokens, D]."""
+        assert batch.sights is not None
+        samples, cameras, tokens, _ = batch.sights.thing.shape
+        return level.view(samples, cameras, -1, tokens, level.shape[-1])[:, :, -1]
+
+    def _backbone(self, batch: Batch, vision: Any) -> tuple[Tensor, _GrowingCache, int]:
         vlm = self.model.vlm
         language = vlm.model.language_model
-        vision = vlm.model.visual(batch.pixels, grid_thw=batch.grid)
         visual = batch.tokens == vlm.config.image_token_id
         embeds = language.embed_tokens(batch.tokens)
         embeds = embeds.masked_scatter(visual.unsqueeze(-1), vision.pooler_output.to(embeds.dtype))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import nn
 
 from rsd_planner.vla.action_space import ActionSpace
 from rsd_planner.vla.config import AlpamayoConfig
@@ -21,6 +22,8 @@ from rsd_planner.vla.prompt import extend_tokenizer
 _QWEN_TOKENS = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image_pad", "video_pad")
 _HISTORY_BINS = 768
 """Three axes share the bins of one step, so this is how finely a step of +-4 m is told: 1 cm."""
+
+_EMBEDDING_STD = 0.25
 
 
 @dataclass(frozen=True)
@@ -141,9 +144,22 @@ def write_skeleton(directory: Path, shape: TargetShape, tokenizer: Tokenizer, ac
 
 
 def new_model(directory: Path, seed: int) -> Alpamayo:
-    """A model with random float32 weights for a skeleton."""
+    """A model with random float32 weights for a skeleton.
+
+    Products keep the size of what goes in (transformers' 0.02 is meant for thousands of channels; with a few hundred,
+    layers would hardly speak at first), what is added to the residual stream is smaller by the number of layers.
+    """
     torch.manual_seed(seed)
-    return Alpamayo(AlpamayoConfig.from_directory(directory)).float()
+    model = Alpamayo(AlpamayoConfig.from_directory(directory)).float()
+    layers = model.vlm.config.text_config.num_hidden_layers
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Conv3d):
+            adds = name.endswith(("o_proj", "down_proj", "attn.proj", "mlp.linear_fc2"))
+            scale = (2.0 * layers) ** -0.5 if adds else 1.0
+            nn.init.normal_(module.weight, std=scale * module.weight[0].numel() ** -0.5)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=_EMBEDDING_STD)
+    return model
 
 
 def save_weights(model: torch.nn.Module, directory: Path, dtype: torch.dtype = torch.bfloat16) -> None:

@@ -17,10 +17,12 @@ from torch import Tensor
 
 from rsd_planner.buffers import NANOSECONDS
 from rsd_planner.scene import CameraFrames, EgoHistory, Scene
+from rsd_planner.simulation.cameras import Rig
 from rsd_planner.simulation.description import QUESTION, describe
 from rsd_planner.simulation.snapshot import restore
 from rsd_planner.simulation.world import World
 from rsd_planner.training.clips import FRAMES, Sample, read_shard
+from rsd_planner.training.sight import Sights, look, stack
 from rsd_planner.vla.action_space import ActionSpace, yaw_rotation
 from rsd_planner.vla.model import Alpamayo
 from rsd_planner.vla.prompt import ImageSlot, Prompter
@@ -38,7 +40,7 @@ class Batch:
 
     tokens [B, L] (prompt, CoC, its end, start of the trajectory, padding); labels [B, L]: the tokens to be said, else
     IGNORED; lengths [B]: tokens that count; pixels [B * pictures * patches, ...]; grid [B * pictures, 3]; action
-    [B, N, 2], normalised.
+    [B, N, 2], normalised; sights: what the newest pictures show, if that is to be learned.
     """
 
     tokens: Tensor
@@ -48,6 +50,7 @@ class Batch:
     pixels: Tensor
     grid: Tensor
     action: Tensor
+    sights: Sights | None = None
 
 
 class Recorded:
@@ -172,14 +175,18 @@ def fitted_action_space(samples: Sequence[Sample]) -> ActionSpace:
 class Collator:
     """Makes batches of samples for a model."""
 
-    def __init__(self, recorded: Recorded, model: Alpamayo, prompter: Prompter) -> None:
+    def __init__(self, recorded: Recorded, model: Alpamayo, prompter: Prompter, rig: Rig | None = None) -> None:
+        self._rig = rig
         self._recorded, self._config, self._prompter = recorded, model.config, prompter
         self._images = model.image_processor
         self._action = actions(recorded.samples, model.action_space)
         self._said: dict[str, list[list[int]]] = {}
+        self._looks: dict[int, dict[str, NDArray[np.float32]]] = {}
 
-    def __call__(self, indices: Sequence[int], lesson: str = "coc", newest: int = FRAMES) -> Batch:
-        """A batch of these samples with the newest pictures of each camera."""
+    def __call__(
+        self, indices: Sequence[int], lesson: str = "coc", newest: int = FRAMES, sights: bool = False
+    ) -> Batch:
+        """A batch of these samples with the newest pictures of each camera. sights needs the rig that took them."""
         prompts, pictures = [], []
         for index in indices:
             frames = self._recorded.frames(index, newest)
@@ -208,7 +215,17 @@ class Collator:
             pixels=patches.pixel_values,
             grid=patches.grid_thw,
             action=self._action[list(indices)],
+            sights=self._sights(indices) if sights else None,
         )
+
+    def _sights(self, indices: Sequence[int]) -> Sights:
+        if self._rig is None:
+            raise ValueError("what the pictures show is not known without the cameras (card.json of the data set)")
+        for index in indices:
+            if index not in self._looks:
+                self._looks[index] = look(restore(self._recorded.samples[index].world), self._rig)
+        cameras = sorted((camera.name for camera in self._rig.cameras), key=lambda name: CAMERA_INDICES[name])
+        return stack([self._looks[index] for index in indices], cameras)
 
     def _prompt(self, index: int, slots: list[ImageSlot], lesson: str) -> Tensor:
         if lesson == "scene":
@@ -225,6 +242,12 @@ class Collator:
         return self._said[lesson]
 
 
-def as_arguments(batch: Batch, device: torch.device) -> dict[str, Any]:
-    """A batch's tensors on a device, by name."""
-    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in vars(batch).items()}
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch on a device."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, Sights):
+            return Sights(**{name: part.to(device) for name, part in vars(value).items()})
+        return value.to(device) if isinstance(value, Tensor) else value
+
+    return Batch(**{name: moved(value) for name, value in vars(batch).items()})

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from rsd_planner.evaluation.consistency import consistency
 from rsd_planner.evaluation.judging import judge_text
-from rsd_planner.evaluation.metrics import average_displacement, displacement, final_displacement
+from rsd_planner.evaluation.metrics import average_displacement, bootstrap, displacement, final_displacement
 from rsd_planner.planner import Planner, PlannerSettings
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.scene import Scene
@@ -28,9 +29,22 @@ ABLATIONS = ("own CoC", "true CoC", "no CoC", "images blanked", "history blanked
 def score(
     model: Alpamayo, prompter: Prompter, recorded: Recorded, samples: int = 1, ablation: str = "own CoC"
 ) -> dict[str, float]:
-    """Means over recorded samples of greedy reasoning and one trajectory (minADE_K of `samples` with more).
+    """Means over recorded samples, see score_rows. NaN where no sample has a value."""
+    rows = score_rows(model, prompter, recorded, samples, ablation)
+    return {name: mean for name, (mean, _, _) in with_intervals(rows, recorded).items()}
 
-    NaN where no sample has a value. ablation, one of ABLATIONS, says what the model gets; ValueError for another.
+
+def score_rows(
+    model: Alpamayo,
+    prompter: Prompter,
+    recorded: Recorded,
+    samples: int = 1,
+    ablation: str = "own CoC",
+    progress: bool = False,
+) -> list[dict[str, float]]:
+    """Figures of each recorded sample: greedy reasoning and one trajectory (minADE_K of `samples` with more).
+
+    ablation, one of ABLATIONS, says what the model gets; ValueError for another.
     """
     if ablation not in ABLATIONS:
         raise ValueError(f"ablation {ablation!r} is not one of {', '.join(ABLATIONS)}")
@@ -38,14 +52,18 @@ def score(
     model.eval()
     settings = PlannerSettings(sampling=Sampling(greedy=True), token_budget=_BUDGET, samples=samples)
     planner = Planner(model, prompter, settings)
-    rows = [_scored(planner, recorded, index, ablation) for index in range(len(recorded))]
+    indices = tqdm(range(len(recorded)), desc=ablation, unit="sample", disable=not progress, leave=False)
+    rows = [_scored(planner, recorded, index, ablation) for index in indices]
     model.train(was_training)
-    means = {}
-    for name in rows[0]:
-        values = np.array([row[name] for row in rows])
-        known = values[np.isfinite(values)]
-        means[name] = float(known.mean()) if len(known) else float("nan")
-    return means
+    return rows
+
+
+def with_intervals(rows: Sequence[dict[str, float]], recorded: Recorded) -> dict[str, tuple[float, float, float]]:
+    """Mean and 95 % interval of each figure, by bootstrap over drives: samples of one are not independent."""
+    drives: dict[tuple[str, int], list[dict[str, float]]] = {}
+    for row, sample in zip(rows, recorded.samples, strict=True):
+        drives.setdefault((sample.family, sample.seed), []).append(row)
+    return {name: bootstrap([np.array([row[name] for row in drive]) for drive in drives.values()]) for name in rows[0]}
 
 
 def _scored(planner: Planner, recorded: Recorded, index: int, ablation: str) -> dict[str, float]:

@@ -9,146 +9,31 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
-from rsd_planner.training.clips import FRAMES
+from rsd_planner.simulation.cameras import Rig
+from rsd_planner.training.curves import FiguresLog, draw_curves
 from rsd_planner.training.data_set import rig_of
 from rsd_planner.training.losses import Losses, TargetLosses, flow_time
-from rsd_planner.training.mini import TargetShape, new_model, save_weights, train_tokenizer, write_skeleton
-from rsd_planner.training.samples import LESSONS, Batch, Collator, Recorded, as_arguments, fitted_action_space
+from rsd_planner.training.mini import new_model, save_weights, train_tokenizer, write_skeleton
+from rsd_planner.training.recipe import Stage, TargetTraining, batch_indices, learning_rate
+from rsd_planner.training.samples import LESSONS, Batch, Collator, Recorded, fitted_action_space, on_device
 from rsd_planner.training.scoring import score
 from rsd_planner.vla.checkpoint import Checkpoint
 from rsd_planner.vla.config import AlpamayoConfig
 from rsd_planner.vla.model import Alpamayo
 from rsd_planner.vla.prompt import Prompter
 
-_SKELETON, _STATE, _PROGRESS, _TOLD = "skeleton", "state", "progress.json", "training.json"
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage.
-
-    words / flow: weights of the two losses; detach keeps the flow's gradient out of the backbone; draws: noises and
-    times of the flow for each sample. lesson: what is to be said, see samples.LESSONS; newest: pictures of each camera.
-    """
-
-    name: str
-    steps: int
-    learning_rate: float
-    words: float = 1.0
-    flow: float = 0.0
-    detach: bool = True
-    draws: int = 1
-    lesson: str = "coc"
-    newest: int = FRAMES
-    warm_up: int = 200
-    batch: int = 16
-    weight_decay: float = 0.05
-    clip: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch < 1 or self.learning_rate <= 0:
-            raise ValueError(f"stage {self.name}: steps, batch and learning_rate must be positive")
-        if self.words == 0 and self.flow == 0:
-            raise ValueError(f"stage {self.name} trains nothing: words and flow are 0")
-        if self.lesson not in LESSONS:
-            raise ValueError(f"stage {self.name}: lesson {self.lesson!r} is not one of {', '.join(LESSONS)}")
-        if not 1 <= self.newest <= FRAMES or self.draws < 1:
-            raise ValueError(f"stage {self.name}: newest must be 1 to {FRAMES} and draws at least 1")
-
-
-@dataclass(frozen=True)
-class TargetTraining:
-    """A training run, as config/train/target.yaml holds it.
-
-    train: one or more folders of shards. initial: a checkpoint whose weights, tokenizer and normalisation it starts
-    from, instead of random weights of `shape`.
-    """
-
-    train: tuple[Path, ...]
-    validation: Path
-    out: Path
-    stages: tuple[Stage, ...]
-    shape: TargetShape = field(default_factory=TargetShape)
-    seed: int = 0
-    ema: float = 0.998
-    precision: str = "bf16"
-    evaluate_every: int = 1000
-    evaluate_on: int = 96
-    save_minutes: float = 4.0
-    limit: int | None = None
-    initial: Path | None = None
-
-    @classmethod
-    def from_yaml(cls, path: Path, overrides: dict[str, Any] | None = None) -> TargetTraining:
-        """Reads a run. Raises ValueError that names file and key."""
-        try:
-            content = yaml.safe_load(path.read_text()) | (overrides or {})
-            stages = tuple(Stage(**stage) for stage in content.pop("stages"))
-            shape = TargetShape(**content.pop("shape", {}))
-            train = content.pop("train")
-            folders = tuple(_path(folder) for folder in (train if isinstance(train, list) else [train]))
-            validation, out = _path(content.pop("validation")), _path(content.pop("out"))
-            if content.get("initial"):
-                content["initial"] = _path(content["initial"])
-            return cls(folders, validation, out, stages, shape, **content)
-        except (OSError, TypeError, KeyError, yaml.YAMLError) as error:
-            raise ValueError(f"{path}: {error}") from error
-
-    @property
-    def steps(self) -> int:
-        """Of all stages."""
-        return sum(stage.steps for stage in self.stages)
-
-    def stage_at(self, step: int) -> tuple[Stage, int]:
-        """The stage of a step of the run, and the step within it."""
-        for stage in self.stages:
-            if step < stage.steps:
-                return stage, step
-            step -= stage.steps
-        raise ValueError("the run is over")
-
-
-def _path(text: str) -> Path:
-    return Path(text).expanduser()
-
-
-def learning_rate(stage: Stage, step: int) -> float:
-    """Linear warm-up, then a cosine to a tenth."""
-    if step < stage.warm_up:
-        return stage.learning_rate * (step + 1) / stage.warm_up
-    share = (step - stage.warm_up) / max(1, stage.steps - stage.warm_up)
-    return stage.learning_rate * (0.1 + 0.9 * 0.5 * (1.0 + math.cos(math.pi * share)))
-
-
-def batch_indices(samples: int, batch: int, step: int, seed: int) -> list[int]:
-    """Samples of a step: epoch after epoch in orders of their own, a function of the step alone."""
-    indices = []
-    for place in range(step * batch, (step + 1) * batch):
-        epoch, position = divmod(place, samples)
-        indices.append(int(_order(samples, seed + epoch)[position]))
-    return indices
-
-
-_ORDERS: dict[tuple[int, int], np.ndarray] = {}
-
-
-def _order(samples: int, seed: int) -> np.ndarray:
-    if (samples, seed) not in _ORDERS:
-        _ORDERS.clear()
-        _ORDERS[samples, seed] = np.random.default_rng(seed).permutation(samples)
-    return _ORDERS[samples, seed]
+_SKELETON, _STATE, _PROGRESS, _TOLD, _RIG = "skeleton", "state", "progress.json", "training.json", "cameras.yaml"
 
 
 class TargetTrainer:
@@ -171,14 +56,22 @@ class TargetTrainer:
         if run.initial is not None:
             model.load_state_dict(Checkpoint.open(run.initial).load(dtype=torch.float32).state_dict())
         self._prompter = Prompter.from_directory(skeleton, AlpamayoConfig.from_directory(skeleton))
-        self._collator = Collator(self._recorded, model, self._prompter)
-        self._unseen = Collator(self._validation, model, self._prompter)
-        optimiser = torch.optim.AdamW(_groups(model), lr=1e-3, betas=(0.9, 0.95))
-        self._losses, self._optimiser = self._accelerator.prepare(TargetLosses(model), optimiser)
-        self._average = AveragedModel(self._unwrapped(), multi_avg_fn=get_ema_multi_avg_fn(run.ema))
+        rig = Rig.from_yaml(skeleton / _RIG) if (skeleton / _RIG).exists() else None
+        self._collator = Collator(self._recorded, model, self._prompter, rig)
+        self._unseen = Collator(self._validation, model, self._prompter, rig)
+        losses = TargetLosses(model)
+        optimiser = torch.optim.AdamW(_groups(losses), lr=1e-3, betas=(0.9, 0.95))
+        self._losses, self._optimiser = self._accelerator.prepare(losses, optimiser)
+        self._average = AveragedModel(self._unwrapped(), avg_fn=self._averaging)
         self._accelerator.register_for_checkpointing(self._average)
         self._step = 0
         self._resume()
+        self._figures = FiguresLog(run.out / "figures.jsonl")
+
+    def _averaging(self, average: Tensor, value: Tensor, count: Tensor | int) -> Tensor:
+        """An exponential average, over less at first: the random weights are soon forgotten."""
+        share = min(self.run.ema, (1.0 + float(count)) / (10.0 + float(count)))
+        return average.lerp(value, 1.0 - share)
 
     def train(self) -> dict[str, float]:
         """Runs to the end, evaluates, writes the checkpoint; returns the last evaluation."""
@@ -194,7 +87,7 @@ class TargetTrainer:
                 bar.update()
                 if self._step % 20 == 0:
                     told = {name: float(value.detach()) for name, value in vars(losses).items()}
-                    accelerator.log(told, self._step)
+                    self._log(told)
                     bar.set_postfix({name: f"{value:.3f}" for name, value in told.items()})
                 if self._step % run.evaluate_every == 0 or not following:
                     figures = self._evaluate()
@@ -211,6 +104,7 @@ class TargetTrainer:
             return
         shutil.copytree(self.run.out / _SKELETON, directory, dirs_exist_ok=True)
         save_weights(self._averaged(), directory)
+        draw_curves(self._figures.read(), self.run.stages, directory / "curves.png")
         told = {"steps": self._step, "samples": len(self._recorded), "run": dataclasses.asdict(self.run)}
         (directory / _TOLD).write_text(json.dumps(told | {"figures": figures}, indent=1, default=str) + "\n")
 
@@ -223,7 +117,7 @@ class TargetTrainer:
         tokenizer = train_tokenizer(texts, run.shape.vocabulary)
         write_skeleton(directory, run.shape, tokenizer, fitted_action_space(self._recorded.samples))
         if (rig := rig_of(run.train[0])) is not None:
-            (directory / "cameras.yaml").write_text(rig)
+            (directory / _RIG).write_text(rig)
 
     def _batches(self) -> Iterator[tuple[Batch, bool]]:
         """The batches left, each with whether another one follows."""
@@ -243,7 +137,7 @@ class TargetTrainer:
         accelerator, stage = self._accelerator, self.run.stage_at(step)[0]
         indices = batch_indices(len(self._recorded), stage.batch * accelerator.num_processes, step, self.run.seed)
         own = indices[accelerator.process_index :: accelerator.num_processes]
-        return self._collator(own, stage.lesson, stage.newest)
+        return self._collator(own, stage.lesson, stage.newest, stage.sight > 0)
 
     def _train_step(self, batch: Batch) -> Losses:
         run, accelerator = self.run, self._accelerator
@@ -252,14 +146,14 @@ class TargetTrainer:
             group["lr"] = learning_rate(stage, within)
             group["weight_decay"] = stage.weight_decay if group["decays"] else 0.0
         self._losses.train()
-        batch = Batch(**as_arguments(batch, accelerator.device))
+        batch = on_device(batch, accelerator.device)
         # Noise and time are a function of the step (and the process), so that a resumed run is the same run.
         generator = torch.Generator().manual_seed(run.seed + 1_000_003 * self._step + accelerator.process_index)
         noise = torch.randn(stage.draws, *batch.action.shape, generator=generator).to(accelerator.device)
         moment = flow_time(noise.shape[:2], generator).to(accelerator.device)
         with accelerator.autocast():
-            losses: Losses = self._losses(batch, noise, moment, stage.words > 0, stage.flow > 0, stage.detach)
-        total = stage.words * losses.words + stage.flow * losses.flow
+            losses: Losses = self._losses(batch, noise, moment, stage.weights)
+        total = stage.weights.total(losses)
         if not torch.isfinite(total):
             raise ValueError(f"the loss of step {self._step} is not finite; resume with a lower learning_rate")
         accelerator.backward(total)
@@ -283,27 +177,33 @@ class TargetTrainer:
             return {}
         stage = self.run.stage_at(self._step - 1)[0]
         figures = self._losses_on_unseen(stage)
-        if stage.lesson == "coc":
+        if stage.lesson == "coc" and stage.words > 0:
             figures |= score(self._averaged(), self._prompter, self._validation)
-        self._accelerator.log(
-            {f"validation/{name}": value for name, value in figures.items() if math.isfinite(value)}, self._step
-        )
+        self._log({f"validation/{name}": value for name, value in figures.items()})
         told = "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
         tqdm.write(f"step {self._step}: {told}")
         return figures
 
+    def _log(self, values: dict[str, float]) -> None:
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        self._accelerator.log(finite, self._step)
+        if self._accelerator.is_main_process:
+            self._figures.append(self._step, finite)
+
     def _losses_on_unseen(self, stage: Stage) -> dict[str, float]:
-        losses, found = TargetLosses(self._averaged()), []
+        losses, found = TargetLosses(self._averaged(), self._accelerator.unwrap_model(self._losses).heads), []
         generator = torch.Generator().manual_seed(self.run.seed)
         for begin in range(0, len(self._validation), stage.batch):
             indices = range(begin, min(begin + stage.batch, len(self._validation)))
-            batch = self._unseen(indices, stage.lesson, stage.newest)
-            batch = Batch(**as_arguments(batch, self._accelerator.device))
+            batch = self._unseen(indices, stage.lesson, stage.newest, stage.sight > 0)
+            batch = on_device(batch, self._accelerator.device)
             noise = torch.randn(1, *batch.action.shape, generator=generator).to(self._accelerator.device)
             moment = flow_time(noise.shape[:2], generator).to(self._accelerator.device)
             with torch.no_grad(), self._accelerator.autocast():
-                found.append(losses(batch, noise, moment, False, stage.flow > 0, True))
-        names = ("words", "right", "flow") if stage.flow > 0 else ("words", "right")
+                found.append(losses(batch, noise, moment, stage.weights))
+        parts = (("words", "right"), ("flow",), ("sight", "seen"))
+        trained = zip((stage.words, stage.flow, stage.sight), parts, strict=True)
+        names = [name for weight, part in trained for name in part if weight > 0]
         return {name: float(np.mean([float(getattr(loss, name)) for loss in found])) for name in names}
 
     # State --------------------------------------------------------------------------------------------------------

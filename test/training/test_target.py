@@ -16,13 +16,14 @@ from rsd_planner.simulation.cameras import Rig
 from rsd_planner.training import clips
 from rsd_planner.training.clips import read_shard, write_shard
 from rsd_planner.training.cpu import for_training
-from rsd_planner.training.losses import TargetLosses, flow_time
+from rsd_planner.training.losses import TargetLosses, Weights, flow_time
 from rsd_planner.training.mini import TargetShape, new_model, save_weights, train_tokenizer, write_skeleton
+from rsd_planner.training.recipe import Stage, TargetTraining, batch_indices, learning_rate
 from rsd_planner.training.samples import IGNORED, Collator, Recorded, actions, fitted_action_space
 from rsd_planner.training.scoring import ABLATIONS, score
-from rsd_planner.training.target import Stage, TargetTrainer, TargetTraining, batch_indices, learning_rate
+from rsd_planner.training.target import TargetTrainer
 from rsd_planner.vla.checkpoint import Checkpoint
-from rsd_planner.vla.prompt import Prompter
+from rsd_planner.vla.prompt import ImageSlot, Prompter
 from rsd_planner.vla.vision import ImagePatches
 
 SHAPE = TargetShape(
@@ -117,7 +118,7 @@ def test_losses_are_those_of_the_engine_that_drives(fresh, recorded):
     generator = torch.Generator().manual_seed(3)
     noise, time = torch.randn(batch.action.shape, generator=generator), torch.tensor([0.1, 0.5, 0.9])
     with torch.no_grad():
-        found = losses(batch, noise[None], time[None], True, True, True)
+        found = losses(batch, noise[None], time[None], Weights(words=1.0, flow=1.0))
     words, flow, right = [], [], []
     per_row = len(batch.grid) // 3
     for row in range(3):
@@ -141,19 +142,38 @@ def test_losses_are_those_of_the_engine_that_drives(fresh, recorded):
     assert float(found.flow) == pytest.approx(float(torch.stack(flow).mean()), abs=1e-5)
 
 
-def test_the_vision_tower_in_training_is_the_same_one(tiny_directory):
-    """Pictures of one size in one batch, and of two sizes the usual way."""
-    model = Checkpoint.open(tiny_directory).load(dtype=torch.float32)
+def test_the_layers_of_a_training_compute_the_same(tiny_directory):
+    """Pictures of one size in one batch and of two sizes the usual way; a prompt, tokens behind it, and the expert."""
+    usual, found = (Checkpoint.open(tiny_directory).load(dtype=torch.float32) for _ in range(2))
+    for_training(found)
     random = np.random.default_rng(0)
     one = [random.integers(0, 255, (96, 160, 3), dtype=np.uint8) for _ in range(3)]
     two = [one[0], random.integers(0, 255, (160, 96, 3), dtype=np.uint8)]
+    prompter = Prompter.from_directory(tiny_directory, usual.config)
     for pictures in (one, two):
-        patches = model.image_processor(pictures)
-        usual = Checkpoint.open(tiny_directory).load(dtype=torch.float32).encode_images(patches)
-        for_training(model)
-        found = model.encode_images(patches)
-        for a, b in zip([found.embeds, *found.deepstack], [usual.embeds, *usual.deepstack], strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-4)
+        patches = usual.image_processor(pictures)
+        said = []
+        for model in (usual, found):
+            features = model.encode_images(patches)
+            slots = [ImageSlot(1, k, int(grid.prod()) // 4) for k, grid in enumerate(patches.grid_thw)]
+            prompt = prompter.question(slots, "What is there?")
+            context = model.prefill(prompt, features, patches.grid_thw, extra=4)
+            first = context.last.logits
+            later = context.verify(torch.tensor([[5, 6, 7]])).logits
+            with torch.inference_mode():
+                velocity = model.velocity(context)(torch.ones(1, 64, 2), torch.tensor([0.3]))
+            said.append([features.embeds, *features.deepstack, first, later, velocity])
+        for a, b in zip(*said, strict=True):
+            np.testing.assert_allclose(a, b, atol=2e-4)
+
+
+def test_new_weights_keep_what_passes_through_in_size(fresh):
+    _, model, _ = fresh
+    for name, module in model.vlm.named_modules():
+        if isinstance(module, torch.nn.Linear) and min(module.weight.shape) >= 32:
+            size = float((module.weight @ torch.randn(module.weight.shape[1], 200)).std())
+            adds = name.endswith(("o_proj", "down_proj", "attn.proj", "mlp.linear_fc2"))
+            assert size == pytest.approx(0.5 if adds else 1.0, rel=0.15), name  # two layers: 1 / sqrt(4)
 
 
 def test_gradients_go_where_they_should(fresh, recorded):
@@ -164,8 +184,8 @@ def test_gradients_go_where_they_should(fresh, recorded):
     for words, flow, detach, reached in ((True, False, True, (True, False)), (False, True, True, (False, True)),
                                          (False, True, False, (True, True))):  # fmt: skip
         model.zero_grad()
-        losses = TargetLosses(model)(batch, noise[None], time[None], words, flow, detach)
-        (losses.words * words + losses.flow * flow).backward()
+        weights = Weights(float(words), float(flow), detach=detach)
+        weights.total(TargetLosses(model)(batch, noise[None], time[None], weights)).backward()
         found = tuple(weight.grad is not None and bool(weight.grad.abs().sum() > 0) for weight in (backbone, expert))
         assert found == reached
     model.zero_grad()
