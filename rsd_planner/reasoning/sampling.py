@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,8 @@ class Sampling:
     greedy takes the most probable one. Otherwise the choice is argmax(log p + g) with Gumbel noise g
     from a counter-based generator keyed by (seed, row, position), which is an exact sample of p and
     depends on nothing that was drawn before. masked is the range of ids [first, end) that is
-    never chosen. The defaults are the public model's.
+    never chosen. rejection verifies drafts by rejection sampling instead of by the Gumbel choice: exact as well, but
+    the tokens then depend on the draft. The defaults are the public model's.
     """
 
     greedy: bool = False
@@ -24,6 +26,7 @@ class Sampling:
     top_p: float = 0.98
     seed: int = 0
     masked: tuple[int, int] = (0, 0)
+    rejection: bool = False
 
     def __post_init__(self) -> None:
         if not self.temperature > 0.0:
@@ -47,10 +50,17 @@ class Sampling:
 
     def choose(self, logits: Tensor, position: int) -> Tensor:
         """Tokens [rows] for raw logits [rows, V] of the position-th generated token (from 0)."""
+        return self._choose(logits, [(row, position) for row in range(len(logits))])
+
+    def choose_along(self, logits: Tensor, position: int, row: int = 0) -> Tensor:
+        """Tokens [k] for raw logits [k, V] of the tokens from position on of one row: the same as k single choices."""
+        return self._choose(logits, [(row, position + k) for k in range(len(logits))])
+
+    def _choose(self, logits: Tensor, keys: Sequence[tuple[int, int]]) -> Tensor:
         if self.greedy:
             return self._masked(logits).argmax(dim=-1)
         log_p = self.log_probabilities(logits)
-        noise = np.stack([gumbel(self.seed, row, position, logits.shape[-1]) for row in range(len(logits))])
+        noise = np.stack([gumbel(self.seed, row, position, logits.shape[-1]) for row, position in keys])
         return (log_p + torch.from_numpy(noise).to(log_p.device)).argmax(dim=-1)
 
     def _masked(self, logits: Tensor) -> Tensor:
@@ -63,3 +73,8 @@ def gumbel(seed: int, row: int, position: int, size: int) -> np.ndarray:
     """Gumbel(0, 1) noise [size] float64 that depends on its key alone (Philox 4x64)."""
     generator = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, row, position]))
     return -np.log(-np.log(np.maximum(generator.random(size), np.finfo(np.float64).tiny)))
+
+
+def uniform(seed: int, row: int, position: int) -> float:
+    """A number in [0, 1) that depends on its key alone and not on the Gumbel noise of that key."""
+    return float(np.random.Generator(np.random.Philox(key=seed, counter=[0, 1, row, position])).random())

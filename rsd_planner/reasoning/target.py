@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -20,6 +21,28 @@ class TokenSource(enum.IntEnum):
     """Taken from the previous cycle's chain of causation."""
     FORCED = 3
     """Appended to close a chain that ran out of budget or ended without a trajectory."""
+
+
+class TokenKind(enum.IntEnum):
+    """What a token of the prompt stands for."""
+
+    TEXT = 0
+    VISUAL = 1
+    HISTORY = 2
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a draft may know of a prompt before the target has seen it.
+
+    tokens, kinds [L]; positions [3, L]: the target's M-RoPE positions; those of the tokens behind the prompt are
+    slot + delta on all axes.
+    """
+
+    tokens: Tensor
+    kinds: Tensor
+    positions: Tensor
+    delta: int
 
 
 class Answer(Protocol):

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 
-from rsd_planner.vla.cache import KeyValueCache
+from rsd_planner.kv_cache import KeyValueCache
 from rsd_planner.vla.vision import ImagePatches
 
 
