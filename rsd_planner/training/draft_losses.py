@@ -1,0 +1,127 @@
+"""What the routine reasoner is trained on: blocks that begin anywhere in the target's own chains of causation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rsd_planner.reasoning.routine import Layer, RoutineNetwork
+from rsd_planner.reasoning.target import Prompt
+
+_IGNORED = -100
+
+
+@dataclass(frozen=True)
+class DraftBatch:
+    """N prompts with the chains that the target wrote after them, padded at the end.
+
+    hidden: layer -> [N, P + C, D], inputs of the target's layers over prompt and chain; kinds [N, P] of the prompt's
+    tokens (one length P for all); positions [3, P]: the target's, the same for all prompts, and delta, see
+    reasoning.target.Prompt; chain [N, C] tokens, ends included; lengths [N] of the chains.
+    """
+
+    hidden: Mapping[int, Tensor]
+    kinds: Tensor
+    positions: Tensor
+    delta: int
+    chain: Tensor
+    lengths: Tensor
+
+
+@dataclass(frozen=True)
+class DraftWeights:
+    """How much each part counts.
+
+    decay: weight of a position in the block over the one before (an early mistake costs the whole rest). focal: extra
+    weight of a block's first wrong position; expected: of minus the expected share of the block that is accepted (both
+    after the left-to-right losses of arXiv 2606.11552).
+    """
+
+    decay: float = 0.9
+    focal: float = 0.0
+    expected: float = 0.0
+
+
+@dataclass(frozen=True)
+class DraftFigures:
+    """loss to be lowered; accepted: tokens of a block that greedy verification would accept, on average (no bonus)."""
+
+    loss: Tensor
+    accepted: Tensor
+
+
+class DraftLosses(nn.Module):
+    """The network with its loss. embed and head are the target's, frozen: tokens -> [..., D], states -> logits."""
+
+    def __init__(
+        self, network: RoutineNetwork, embed: Callable[[Tensor], Tensor], head: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self._embed, self._head = embed, head
+
+    def forward(self, batch: DraftBatch, starts: Tensor, weights: DraftWeights) -> DraftFigures:
+        """starts [N, M]: chain index of each block's first token, the last one that is committed when it is drafted."""
+        block = self.network.config.block
+        logits = self._drafted(batch, starts)  # [N, M, block - 1, V]
+        index = starts[..., None] + 1 + torch.arange(block - 1, device=starts.device)
+        there = index < batch.lengths[:, None, None]
+        said = batch.chain.gather(1, index.clamp_max(batch.chain.shape[1] - 1).flatten(1)).view_as(index)
+        labels = said.masked_fill(~there, _IGNORED)
+        entropy = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=_IGNORED, reduction="none")
+        entropy = entropy.view_as(labels)
+        decayed = weights.decay ** torch.arange(block - 1, device=starts.device) * there
+        right = (logits.argmax(-1) == labels) | ~there
+        if weights.focal:
+            first_wrong = (right.long().cumprod(dim=-1).sum(dim=-1, keepdim=True)) == torch.arange(
+                block - 1, device=starts.device
+            )
+            decayed = decayed * (1.0 + weights.focal * first_wrong)
+        loss = (entropy * decayed).sum() / decayed.sum().clamp_min(1e-6)
+        reached = ((-entropy).exp() * there).cumprod(dim=-1).sum(dim=-1) / there.sum(dim=-1).clamp_min(1)
+        if weights.expected:
+            loss = loss - weights.expected * reached[there.any(dim=-1)].mean()
+        accepted = ((right & there).long().cumprod(dim=-1).sum(dim=-1)).float().mean()
+        return DraftFigures(loss, accepted)
+
+    def _drafted(self, batch: DraftBatch, starts: Tensor) -> Tensor:
+        """Logits [N, M, block - 1, V] of all blocks in one pass; a block sees its own context and itself."""
+        network, config = self.network, self.network.config
+        rows, blocks = starts.shape
+        prompt, chain = batch.kinds.shape[1], batch.chain.shape[1]
+        device = starts.device
+        slots = torch.arange(prompt, prompt + chain, device=device)
+        context_positions = torch.cat(
+            [_of_prompt(network, batch, prompt), config.positions.of_chain(slots, batch.delta)], dim=1
+        )
+        states = network.context(batch.hidden)
+        angles = network.angles(context_positions)
+        numbers = torch.arange(config.block, device=device)
+        block_slots = prompt + starts[..., None] + numbers
+        positions = config.positions.of_chain(block_slots, batch.delta, numbers.expand_as(block_slots)).flatten(2)
+        first = self._embed(batch.chain.gather(1, starts)).to(states.dtype)
+        masks = network.mask_embedding.expand(rows, blocks, config.block - 1, -1)
+        inputs = torch.cat([first[:, :, None], masks], dim=2).flatten(1, 2)
+        seen_prompt = config.reads.selects(batch.kinds)[:, None].expand(-1, blocks, -1)
+        seen_chain = torch.arange(chain, device=device) < starts[..., None]
+        seen = torch.cat([seen_prompt, seen_chain], dim=-1).repeat_interleave(config.block, dim=1)
+        own = torch.arange(blocks, device=device).repeat_interleave(config.block)
+        among = (own[:, None] == own).expand(rows, -1, -1)
+        mask = torch.cat([seen, among], dim=-1)[:, None]
+
+        def context(number: int) -> tuple[Tensor, Tensor]:
+            layer = network.layers[number]
+            assert isinstance(layer, Layer)
+            return layer.attention.keys_values(states, *angles)
+
+        out = network(inputs, positions, context, mask)
+        return self._head(out.unflatten(1, (blocks, config.block))[:, :, 1:]).float()
+
+
+def _of_prompt(network: RoutineNetwork, batch: DraftBatch, length: int) -> Tensor:
+    blank = torch.zeros(length, dtype=torch.long, device=batch.chain.device)
+    return network.config.positions.of_prompt(Prompt(blank, blank, batch.positions, batch.delta))

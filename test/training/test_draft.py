@@ -1,0 +1,107 @@
+"""The draft's training against its inference, block by block, and that it learns."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from rsd_planner.reasoning.rope import Positions
+from rsd_planner.reasoning.routine import Reads, RoutineConfig, RoutineNetwork, RoutineReasoner
+from rsd_planner.reasoning.sampling import Sampling
+from rsd_planner.reasoning.target import Prompt
+from rsd_planner.training.draft_losses import DraftBatch, DraftLosses, DraftWeights
+
+V, D, P, C = 30, 32, 9, 8
+KINDS = torch.tensor([[0, 1, 1, 1, 0, 2, 2, 2, 0]] * 2)
+POSITIONS = torch.tensor([[0, 1, 1, 1, 3, 4, 5, 6, 7], [0, 1, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 1, 3, 4, 5, 6, 7]])
+
+
+def _network(**more) -> RoutineNetwork:
+    torch.manual_seed(0)
+    config = RoutineConfig(
+        hidden=D, target_layers=(0, 2), heads=4, kv_heads=2, head_dim=8, intermediate=48, block=5, sections=(2, 1, 1),
+        **more,
+    )  # fmt: skip
+    network = RoutineNetwork(config)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return network
+
+
+TABLE = torch.randn(V, D, generator=torch.Generator().manual_seed(5))
+
+
+def _embed(tokens):
+    return TABLE[tokens]
+
+
+def _head(states):
+    return states @ TABLE.T
+
+
+def _batch() -> DraftBatch:
+    random = torch.Generator().manual_seed(1)
+    hidden = {layer: torch.randn(2, P + C, D, generator=random) for layer in (0, 2)}
+    chain = torch.randint(0, V, (2, C), generator=random)
+    return DraftBatch(hidden, KINDS, POSITIONS, -1, chain, torch.tensor([8, 5]))
+
+
+@pytest.mark.parametrize(("positions", "reads"), list(itertools.product(Positions, Reads)))
+def test_all_blocks_in_one_pass_are_the_drafts_of_inference(positions, reads):
+    network, batch = _network(positions=positions, reads=reads), _batch()
+    starts = torch.tensor([[0, 2, 6], [1, 3, 0]])
+    losses = DraftLosses(network, _embed, _head)
+    with torch.no_grad():
+        logits = losses._drafted(batch, starts)
+    for row, block in itertools.product(range(2), range(3)):
+        start = int(starts[row, block])
+        source = RoutineReasoner(network, _embed, _head)
+        own = {layer: states[row : row + 1] for layer, states in batch.hidden.items()}
+        prompt = Prompt(torch.zeros(P, dtype=torch.long), KINDS[row], POSITIONS, -1)
+        source.begin(prompt, {layer: states[:, :P] for layer, states in own.items()}, 20)
+        chain = batch.chain[row].tolist()
+        source.observe(chain[:start], {layer: states[:, P : P + start] for layer, states in own.items()})
+        sampling = Sampling(rejection=True, temperature=1.0, top_p=1.0)
+        proposal = source.propose(chain[: start + 1], 4, sampling)
+        np.testing.assert_allclose(proposal.log_q, logits[row, block].log_softmax(-1), atol=1e-4)
+
+
+def test_the_loss_by_hand():
+    """Cross-entropy with falling weights, over what the chain holds; the parts for the first error and for length."""
+    losses, batch, starts = DraftLosses(_network(), _embed, _head), _batch(), torch.tensor([[5], [3]])
+    with torch.no_grad():
+        log_q = losses._drafted(batch, starts).log_softmax(-1)
+        plain = losses(batch, starts, DraftWeights(decay=0.5))
+        focal = losses(batch, starts, DraftWeights(decay=0.5, focal=2.0))
+        length = losses(batch, starts, DraftWeights(decay=0.5, expected=1.0))
+    # Of row 0 the chain tokens 6 and 7 are left, of row 1 (5 long) token 4.
+    places = [(0, 0, 6), (0, 1, 7), (1, 0, 4)]
+    entropy = [-float(log_q[row, 0, k, batch.chain[row, token]]) for row, k, token in places]
+    weights = [1.0, 0.5, 1.0]
+    assert float(plain.loss) == pytest.approx(np.average(entropy, weights=weights), rel=1e-5)
+    wrong = [int(log_q[row, 0, k].argmax()) != int(batch.chain[row, token]) for row, k, token in places]
+    first = [wrong[0], wrong[1] and not wrong[0], wrong[2]]
+    focused = [weight * (3.0 if is_first else 1.0) for weight, is_first in zip(weights, first, strict=True)]
+    assert float(focal.loss) == pytest.approx(np.average(entropy, weights=focused), rel=1e-5)
+    p = np.exp(-np.array(entropy))
+    expected = ((p[0] + p[0] * p[1]) / 2 + p[2]) / 2
+    assert float(length.loss) == pytest.approx(float(plain.loss) - expected, rel=1e-5)
+    assert float(plain.accepted) == ((not wrong[0]) + (not wrong[0] and not wrong[1]) + (not wrong[2])) / 2
+
+
+def test_it_learns_chains_by_heart():
+    network, batch = _network(), _batch()
+    losses = DraftLosses(network, _embed, _head)
+    optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
+    starts = torch.arange(7).expand(2, -1)
+    for _ in range(200):
+        figures = losses(batch, starts, DraftWeights(focal=1.0, expected=0.2))
+        optimiser.zero_grad()
+        figures.loss.backward()
+        optimiser.step()
+    # 8 tokens: after start s min(4, 7 - s) are left; 5 tokens: min(4, 4 - s).
+    whole = sum(min(4, 7 - s) for s in range(7)) + sum(max(0, min(4, 4 - s)) for s in range(7))
+    assert float(figures.accepted) == pytest.approx(whole / 14)
