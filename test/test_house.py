@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "messages": {"buffers"},
     "kv_cache": set(),
     "reasoning": {"kv_cache"},
-    "vla": {"kv_cache"},
+    "vla": {"kv_cache", "reasoning"},
     "plan": {"reasoning", "scene"},
     "parameters": set(),
     "planner_parameters": {"buffers", "parameters", "planner", "reasoning"},

@@ -85,11 +85,18 @@ class Context:
     """
 
     def __init__(
-        self, vlm: Qwen3VLForConditionalGeneration, cache: KeyValueCache, rope_delta: int, last: Verification
+        self,
+        vlm: Qwen3VLForConditionalGeneration,
+        cache: KeyValueCache,
+        rope_delta: int,
+        last: Verification,
+        prompt: tuple[Tensor, Tensor],
     ) -> None:
         self._vlm = vlm
         self.cache = cache
         self.rope_delta = rope_delta
+        self.prompt_tokens, self.prompt_positions = prompt
+        """[L] and their M-RoPE positions [3, L]."""
         self.last = last
         """The answer to the prompt's last token ([rows, 1, V]; hidden states over the whole prompt)."""
 
@@ -129,7 +136,9 @@ class Context:
             self.last.logits.expand(rows, -1, -1),
             {layer: hidden.expand(rows, -1, -1) for layer, hidden in self.last.hidden.items()},
         )
-        return Context(self._vlm, self.cache.fork(rows), self.rope_delta, last)
+        return Context(
+            self._vlm, self.cache.fork(rows), self.rope_delta, last, (self.prompt_tokens, self.prompt_positions)
+        )
 
 
 @torch.inference_mode()
@@ -183,4 +192,4 @@ def prefill(
     )
     cache.advance(tokens.shape[1])
     last = Verification(vlm.lm_head(language.norm(hidden[:, -1:])), kept)
-    return Context(vlm, cache, delta, last)
+    return Context(vlm, cache, delta, last, (tokens[0], positions[:, 0]))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 
+from rsd_planner.reasoning.target import Prompt, TokenKind
 from rsd_planner.vla import flow
 from rsd_planner.vla.action_expert import ActionExpert, ActionInProjection
 from rsd_planner.vla.backbone import Context, VisionFeatures, encode_images, prefill
@@ -76,6 +77,23 @@ class Alpamayo(nn.Module):
         """
         room = extra + self.action_space.waypoints
         return prefill(self.vlm, prompt.to(self.device), features, grid_thw, room, keep)
+
+    def prompt_of(self, context: Context) -> Prompt:
+        """What a draft may know of a context's prompt."""
+        tokens = context.prompt_tokens
+        start, end = self.masked_tokens
+        kinds = torch.full_like(tokens, TokenKind.TEXT)
+        kinds[tokens == self.vlm.config.image_token_id] = TokenKind.VISUAL
+        kinds[(tokens >= start) & (tokens < end)] = TokenKind.HISTORY
+        return Prompt(tokens, kinds, context.prompt_positions, context.rope_delta)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embeddings [..., D] of tokens."""
+        return self.vlm.model.language_model.embed_tokens(tokens)
+
+    def head(self, states: Tensor) -> Tensor:
+        """Logits [..., V] of normed states [..., D]."""
+        return self.vlm.lm_head(states)
 
     def velocity(
         self, context: Context, valid: Tensor | None = None, first_position: Tensor | None = None

@@ -10,6 +10,8 @@ import torch
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
+from rsd_planner.reasoning.decoding import Ending, decode_autoregressively, decode_speculatively
+from rsd_planner.reasoning.drafts import FirstOf, PreviousChain, PromptLookup
 from rsd_planner.reasoning.rope import Positions, angles, rotate
 from rsd_planner.reasoning.routine import Reads, RoutineConfig, RoutineNetwork, RoutineReasoner
 from rsd_planner.reasoning.sampling import Sampling
@@ -155,3 +157,65 @@ def test_positions_matter_but_not_without():
             proposal = source.propose([4], 5, Sampling(rejection=True))
             drafted.append(proposal.log_q.nan_to_num(neginf=-50.0))
         assert np.allclose(*drafted, atol=1e-3) == same
+
+
+@pytest.fixture(scope="module")
+def tiny_context(tiny, tiny_record):
+    """A maker of fresh contexts of the tiny checkpoint's prompt."""
+    from rsd_planner.vla.vision import ImagePatches
+
+    patches = ImagePatches(tiny_record("pixel_values"), tiny_record("image_grid_thw"))
+
+    def make(keep=()):
+        features = tiny.encode_images(patches)
+        return tiny.prefill(tiny_record("fused_ids"), features, patches.grid_thw, extra=60, keep=keep)
+
+    return make
+
+
+def test_prompts_of_the_tiny_checkpoint(tiny, tiny_context, tiny_record):
+    prompt = tiny.prompt_of(tiny_context())
+    ids = tiny_record("fused_ids")[0]
+    assert int((prompt.kinds == TokenKind.VISUAL).sum()) == int((ids == tiny.vlm.config.image_token_id).sum())
+    assert int((prompt.kinds == TokenKind.HISTORY).sum()) == 48
+    assert prompt.positions.shape == (3, len(ids)) and int(prompt.positions.max()) + 1 == len(ids) + prompt.delta
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_real_target_with_an_untrained_draft_is_exact(tiny, tiny_context, greedy):
+    """Tokens are the autoregressive run's; the cache after the rounds is that of one fresh pass."""
+    config = tiny.vlm.config.text_config
+    torch.manual_seed(0)
+    network = RoutineNetwork(
+        RoutineConfig(
+            hidden=config.hidden_size, target_layers=(0, config.num_hidden_layers), heads=4, kv_heads=2, head_dim=16,
+            intermediate=64, block=7, sections=(4, 2, 2),
+        )
+    )  # fmt: skip
+    ending = Ending(tiny.config.future_start_token, 2, 1214)
+    for seed in range(4):
+        sampling = Sampling(greedy=greedy, seed=seed, temperature=1.2, masked=tiny.masked_tokens)
+        alone_context = tiny_context()
+        (alone,) = decode_autoregressively(alone_context, sampling, ending, budget=40)
+        for source in (
+            RoutineReasoner(network, tiny.embed, tiny.head),
+            FirstOf(_remembering(alone.tokens), RoutineReasoner(network, tiny.embed, tiny.head)),
+            PromptLookup(),
+        ):
+            context = tiny_context(keep=source.layers)
+            found = decode_speculatively(
+                context, source, tiny.prompt_of(context), sampling, ending, budget=40, block=2 + 5 * seed
+            )
+            assert found.tokens == alone.tokens and found.length == alone.length == context.length
+            fresh = tiny_context()
+            fresh.verify(torch.tensor([found.tokens]))
+            for name in ("keys", "values"):
+                kept, made = (getattr(one.cache, name)[..., : found.length, :] for one in (context, fresh))
+                np.testing.assert_allclose(kept, made, atol=1e-5)
+
+
+def _remembering(tokens) -> PreviousChain:
+    """The right chain but for one token."""
+    source = PreviousChain()
+    source.remember([*tokens[:3], 5, *tokens[4:]])
+    return source
