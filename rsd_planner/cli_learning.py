@@ -77,6 +77,17 @@ def _train_target(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _train_draft(arguments: argparse.Namespace) -> int:
+    import yaml
+
+    from rsd_planner.training.draft import DraftTrainer, DraftTraining
+
+    overrides = {name: yaml.safe_load(value) for name, _, value in (entry.partition("=") for entry in arguments.set)}
+    figures = DraftTrainer(DraftTraining.from_yaml(arguments.config, overrides)).train()
+    print("  ".join(f"{name} {value:.3f}" for name, value in figures.items()))
+    return 0
+
+
 def _train_score(arguments: argparse.Namespace) -> int:
     import torch
 
@@ -113,7 +124,7 @@ def _add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     data = commands.add_parser("data", help="make and check data sets").add_subparsers(required=True, metavar="ACTION")
     record = data.add_parser("make", help="record clips of expert driving; shards that are there are kept")
     record.add_argument("--split", required=True, help="train, validation or held-out")
-    record.add_argument("--clips", type=int, required=True, help="drives of 12 s, one sample a second")
+    record.add_argument("--clips", type=int, required=True, help="drives of 12 s, two samples a second")
     record.add_argument("--first-clip", type=int, default=0, help="number of the first one (default 0)")
     record.add_argument("--out", type=Path, required=True, help="directory of the data set")
     record.add_argument("--model", type=Path, help="checkpoint that drives; the expert tells what it should have done")
@@ -137,6 +148,15 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     target.add_argument("--config", type=Path, required=True, help="YAML of the run, see config/train/target.yaml")
     target.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an entry that differs")
     target.set_defaults(run=_train_target)
+    draft = train.add_parser(
+        "draft",
+        help="the routine reasoner, from a target's own chains of causation",
+        description="Lets the target reason about recorded samples (kept beside OUT), distils, writes OUT/checkpoint; "
+        "started again, it goes on where it was.",
+    )
+    draft.add_argument("--config", type=Path, required=True, help="YAML of the run, see config/train/draft.yaml")
+    draft.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an entry that differs")
+    draft.set_defaults(run=_train_draft)
     judge = train.add_parser("score", help="how a target reasons and plans on recorded samples")
     judge.add_argument("--model", type=Path, required=True, help="checkpoint directory")
     judge.add_argument("--data", type=Path, required=True, help="folder of shards")

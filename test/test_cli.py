@@ -18,7 +18,7 @@ COMMANDS = [
     *("-", "demo", "drive", "model", "model info", "bag", "bag make", "bag play"),
     *("sim", "sim list", "sim render", "sim check", "data", "data make", "data check"),
     *("evaluate", "convert", "convert physical-ai-av", "convert comma2k19", "convert nuscenes"),
-    *("train", "train target", "train score"),
+    *("train", "train target", "train draft", "train score"),
 ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +55,13 @@ class RoutineConfig:
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads or self.block < 2 or not self.target_layers:
             raise ValueError("a draft needs heads in whole groups, a block of at least 2 and layers to read")
+
+    @classmethod
+    def named(cls, hidden: int, target_layers: Sequence[int], entries: Mapping[str, Any]) -> RoutineConfig:
+        """From entries as a file holds them. Raises ValueError or TypeError for what is not known."""
+        kinds: dict[str, Callable[[Any], Any]] = {"positions": Positions, "reads": Reads, "sections": tuple}
+        known = {name: kinds[name](value) if name in kinds else value for name, value in entries.items()}
+        return cls(hidden=hidden, target_layers=tuple(target_layers), **known)
 
 
 class Attention(nn.Module):

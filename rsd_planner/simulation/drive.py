@@ -10,6 +10,7 @@ from rsd_planner.control.controller import Controller, ControlOutput
 from rsd_planner.control.mpc import Mpc
 from rsd_planner.control.reference import ImplausiblePlan, Reference
 from rsd_planner.control.supervisor import SafetyLimits
+from rsd_planner.control.tracking import Tracker
 from rsd_planner.control.vehicle import Command, VehicleState
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.drive_by_wire import DriveByWire
@@ -39,9 +40,10 @@ def expert_policy(world: World) -> Reference:
 class Driver:
     """A policy at 10 Hz with a controller at 50 Hz behind it, asked at each physics step."""
 
-    def __init__(self, world: World, policy: Policy = expert_policy) -> None:
+    def __init__(self, world: World, policy: Policy = expert_policy, tracker: Tracker | None = None) -> None:
         self._policy = policy
-        self._controller = Controller(world.vehicle, Mpc(world.vehicle), SafetyLimits(), CONTROL_EVERY * STEP_S)
+        tracker = tracker or Mpc(world.vehicle)
+        self._controller = Controller(world.vehicle, tracker, SafetyLimits(), CONTROL_EVERY * STEP_S)
 
     def drive(self, world: World, step: int) -> ControlOutput | None:
         """The command for a physics step, None where the last one stays."""
@@ -61,12 +63,14 @@ def drive(
     watch: Callable[[World], None] | None = None,
     each_step: Callable[[World], None] | None = None,
     disturbance: Callable[[float, Command], Command] | None = None,
+    tracker: Tracker | None = None,
 ) -> DriveLog:
     """Drives the world's ego by a policy; watch sees the world before each plan, each_step at each physics step.
 
-    disturbance changes what reaches the actuators at a time (s). Changes the world. Stops early after a collision.
+    disturbance changes what reaches the actuators at a time (s); tracker follows the plans (default MPC). Changes the
+    world. Stops early after a collision.
     """
-    log, driver, wire = DriveLog(), Driver(world, policy), DriveByWire(world.vehicle, STEP_S)
+    log, driver, wire = DriveLog(), Driver(world, policy, tracker), DriveByWire(world.vehicle, STEP_S)
     begin_s, _ = world.ego_place()
     for step in range(round(seconds / STEP_S)):
         if each_step is not None:

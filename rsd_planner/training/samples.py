@@ -99,10 +99,10 @@ class Recorded:
             drawn = world
         return told
 
-    def scene(self, index: int) -> Scene:
-        """A sample as the planner sees it."""
+    def scene(self, index: int, newest: int = FRAMES) -> Scene:
+        """A sample as the planner sees it, with the newest pictures of each camera."""
         sample = self.samples[index]
-        return scene_of(sample.time_s, sample.history, sample.speed_mps, self.frames(index))
+        return scene_of(sample.time_s, sample.history, sample.speed_mps, self.frames(index, newest))
 
 
 def scene_of(
@@ -113,9 +113,13 @@ def scene_of(
 ) -> Scene:
     """What a planner sees of a moment of a drive; see training.clips.Sample for the history [16, 3] and frames."""
     t0_ns = round((10.0 + time_s) * NANOSECONDS)
-    stamps = tuple(t0_ns - (FRAMES - 1 - k) * NANOSECONDS // 10 for k in range(FRAMES))
+
+    def stamps(count: int) -> tuple[int, ...]:
+        return tuple(t0_ns - (count - 1 - k) * NANOSECONDS // 10 for k in range(count))
+
     cameras = tuple(
-        CameraFrames(name, CAMERA_INDICES[name], stamps, tuple(pictures)) for name, pictures in frames.items()
+        CameraFrames(name, CAMERA_INDICES[name], stamps(len(pictures)), tuple(pictures))
+        for name, pictures in frames.items()
     )
     xyz, rotation = poses(xy_yaw)
     history = EgoHistory(

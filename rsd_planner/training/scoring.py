@@ -15,6 +15,7 @@ from rsd_planner.evaluation.metrics import average_displacement, bootstrap, disp
 from rsd_planner.planner import Planner, PlannerSettings
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.scene import Scene
+from rsd_planner.training.clips import FRAMES
 from rsd_planner.training.samples import Recorded
 from rsd_planner.vla.model import Alpamayo
 from rsd_planner.vla.prompt import Prompter
@@ -27,10 +28,15 @@ ABLATIONS = ("own CoC", "true CoC", "no CoC", "images blanked", "history blanked
 
 
 def score(
-    model: Alpamayo, prompter: Prompter, recorded: Recorded, samples: int = 1, ablation: str = "own CoC"
+    model: Alpamayo,
+    prompter: Prompter,
+    recorded: Recorded,
+    samples: int = 1,
+    ablation: str = "own CoC",
+    newest: int = FRAMES,
 ) -> dict[str, float]:
     """Means over recorded samples, see score_rows. NaN where no sample has a value."""
-    rows = score_rows(model, prompter, recorded, samples, ablation)
+    rows = score_rows(model, prompter, recorded, samples, ablation, newest=newest)
     return {name: mean for name, (mean, _, _) in with_intervals(rows, recorded).items()}
 
 
@@ -41,10 +47,11 @@ def score_rows(
     samples: int = 1,
     ablation: str = "own CoC",
     progress: bool = False,
+    newest: int = FRAMES,
 ) -> list[dict[str, float]]:
     """Figures of each recorded sample: greedy reasoning and one trajectory (minADE_K of `samples` with more).
 
-    ablation, one of ABLATIONS, says what the model gets; ValueError for another.
+    ablation, one of ABLATIONS, says what the model gets; ValueError for another. newest: pictures of each camera.
     """
     if ablation not in ABLATIONS:
         raise ValueError(f"ablation {ablation!r} is not one of {', '.join(ABLATIONS)}")
@@ -53,7 +60,7 @@ def score_rows(
     settings = PlannerSettings(sampling=Sampling(greedy=True), token_budget=_BUDGET, samples=samples)
     planner = Planner(model, prompter, settings)
     indices = tqdm(range(len(recorded)), desc=ablation, unit="sample", disable=not progress, leave=False)
-    rows = [_scored(planner, recorded, index, ablation) for index in indices]
+    rows = [_scored(planner, recorded, index, ablation, newest) for index in indices]
     model.train(was_training)
     return rows
 
@@ -66,10 +73,10 @@ def with_intervals(rows: Sequence[dict[str, float]], recorded: Recorded) -> dict
     return {name: bootstrap([np.array([row[name] for row in drive]) for drive in drives.values()]) for name in rows[0]}
 
 
-def _scored(planner: Planner, recorded: Recorded, index: int, ablation: str) -> dict[str, float]:
+def _scored(planner: Planner, recorded: Recorded, index: int, ablation: str, newest: int) -> dict[str, float]:
     sample = recorded.samples[index]
     told = {"true CoC": sample.text, "no CoC": ""}.get(ablation)
-    plan = planner.plan(_without(recorded.scene(index), ablation), told)
+    plan = planner.plan(_without(recorded.scene(index, newest), ablation), told)
     paths: Sequence[NDArray[np.float64]] = [path.xyz[:, :2] for path in (plan.trajectory, *plan.alternatives)]
     distance = displacement(np.stack(paths), sample.future[:, :2])
     found = judge_text(plan.reasoning.text, sample.meaning)

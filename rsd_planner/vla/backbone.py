@@ -166,7 +166,7 @@ def prefill(
     extra: int,
     keep: Collection[int] = (),
 ) -> Context:
-    """Processes a prompt [1, L] with its pictures and reserves room for `extra` tokens behind it.
+    """Processes prompts [rows, L] of one layout with their pictures and reserves room for `extra` tokens behind it.
 
     Raises ValueError when the image placeholders do not match the features.
     """
@@ -177,10 +177,13 @@ def prefill(
         raise ValueError(f"the prompt has {int(visual.sum())} image tokens, the pictures give {len(features.embeds)}")
     embeds = language.embed_tokens(tokens)
     embeds = embeds.masked_scatter(visual.unsqueeze(-1), features.embeds.to(embeds.dtype))
-    positions, delta = rope_positions(vlm, tokens, grid_thw.to(tokens.device))
+    # The prompts' pictures have the same sizes at the same places, so one prompt's positions are all prompts'.
+    rows = len(tokens)
+    positions, delta = rope_positions(vlm, tokens[:1], grid_thw[: len(grid_thw) // rows].to(tokens.device))
+    positions = positions.expand(-1, rows, -1)
     cache = KeyValueCache(
         text.num_hidden_layers,
-        1,
+        rows,
         text.num_key_value_heads,
         tokens.shape[1] + extra,
         text.head_dim,

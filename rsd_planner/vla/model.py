@@ -71,7 +71,7 @@ class Alpamayo(nn.Module):
         extra: int,
         keep: Collection[int] = (),
     ) -> Context:
-        """Processes a prompt [1, L]; leaves room for `extra` generated tokens and for the waypoints.
+        """Processes prompts [rows, L] of one layout; leaves room for `extra` generated tokens and for the waypoints.
 
         keep names the layers whose inputs are returned with the logits, see Verification.
         """

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 import torch
 
+from rsd_planner.reasoning.decoding import Ending, decode_autoregressively
 from rsd_planner.reasoning.rope import Positions
 from rsd_planner.reasoning.routine import Reads, RoutineConfig, RoutineNetwork, RoutineReasoner
+from rsd_planner.reasoning.routine_checkpoint import load_routine, save_routine
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.reasoning.target import Prompt
+from rsd_planner.training.draft import DraftTrainer, DraftTraining, accepted_length
+from rsd_planner.training.draft_data import Chains
 from rsd_planner.training.draft_losses import DraftBatch, DraftLosses, DraftWeights
+from rsd_planner.training.mini import save_weights
+from rsd_planner.training.samples import Collator, Recorded
+from rsd_planner.vla.checkpoint import Checkpoint
+from rsd_planner.vla.prompt import Prompter
+from rsd_planner.vla.vision import ImagePatches
+
+
+@pytest.fixture(scope="module")
+def fresh_target(fresh):
+    """A checkpoint with random weights."""
+    directory, model, _ = fresh
+    save_weights(model, directory)
+    return directory
+
 
 V, D, P, C = 30, 32, 9, 8
 KINDS = torch.tensor([[0, 1, 1, 1, 0, 2, 2, 2, 0]] * 2)
@@ -105,3 +124,92 @@ def test_it_learns_chains_by_heart():
     # 8 tokens: after start s min(4, 7 - s) are left; 5 tokens: min(4, 4 - s).
     whole = sum(min(4, 7 - s) for s in range(7)) + sum(max(0, min(4, 4 - s)) for s in range(7))
     assert float(figures.accepted) == pytest.approx(whole / 14)
+
+
+def test_the_length_of_real_rounds():
+    """accepted_length against a decoder that drafts and verifies the kept chains block by block."""
+    network, batch = _network(), _batch()
+    losses = DraftLosses(network, _embed, _head)
+    optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(25):  # half learned: some blocks stand, some do not
+        loss = losses(batch, torch.arange(7).expand(2, -1), DraftWeights()).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+    class Kept:
+        def __len__(self) -> int:
+            return 2
+
+        def batch(self, indices):
+            rows = list(indices)
+            hidden = {layer: states[rows] for layer, states in batch.hidden.items()}
+            return DraftBatch(hidden, KINDS[rows], POSITIONS, -1, batch.chain[rows], batch.lengths[rows])
+
+    committed = rounds = 0
+    for row in range(2):
+        chain = batch.chain[row, : int(batch.lengths[row])].tolist()
+        own = {layer: states[row : row + 1] for layer, states in batch.hidden.items()}
+        source = RoutineReasoner(network, _embed, _head)
+        source.begin(Prompt(torch.zeros(P), KINDS[row], POSITIONS, -1), {k: v[:, :P] for k, v in own.items()}, 20)
+        done = 0
+        while done < len(chain):
+            drafted = source.propose(chain[: done + 1], 4, Sampling(greedy=True)).tokens
+            stands = 0
+            while done + 1 + stands < len(chain) and stands < 4 and drafted[stands] == chain[done + 1 + stands]:
+                stands += 1
+            source.observe(
+                chain[done : done + 1 + stands], {k: v[:, P + done : P + done + 1 + stands] for k, v in own.items()}
+            )
+            done += 1 + stands
+            rounds += 1
+        committed += len(chain)
+    found = accepted_length(losses, Kept(), rows=1)
+    assert found["accepted_length"] == pytest.approx(committed / rounds) and 1.0 < found["accepted_length"] < 5.0
+    assert found["routine_share"] == pytest.approx(1.0 - rounds / committed)
+
+
+def test_a_network_is_read_as_it_was_written(tmp_path):
+    network = _network(positions=Positions.BLOCK, reads=Reads.NO_VISUAL)
+    save_routine(network, tmp_path, torch.float32)
+    found = load_routine(tmp_path, dtype=torch.float32)
+    assert found.config == network.config
+    for name, value in network.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds no routine reasoner"):
+        load_routine(tmp_path)
+
+
+def test_a_distillation_from_data_to_draft(data, fresh_target, tmp_path):
+    """The whole command on a random target: its chains are written once, the draft learns them, it resumes."""
+    run = DraftTraining(
+        target=fresh_target, train=data / "train", validation=data / "train", out=tmp_path / "flat", samples=8,
+        validation_samples=8, target_layers=(0, 2), steps=200, batch=4, learning_rate=3e-3, warm_up=5, ema=0.9,
+        draft={"layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 32, "intermediate": 64, "sections": [6, 5, 5]},
+        evaluate_every=1000,
+    )  # fmt: skip
+    figures = DraftTrainer(run).train()
+    shard = tmp_path / "chains" / "train" / "000000.safetensors"
+    written = shard.stat().st_mtime_ns
+    assert figures["accepted_length"] > 2.0  # by heart
+    assert load_routine(tmp_path / "flat" / "checkpoint").config.target_layers == (0, 2)
+    assert DraftTrainer(run)._step == 200 and shard.stat().st_mtime_ns == written
+    with pytest.raises(ValueError, match="holds chains of another target, of other layers"):
+        DraftTrainer(dataclasses.replace(run, target_layers=(0, 1), out=tmp_path / "other"))
+    # What was kept is what the target says and thinks one prompt at a time.
+    checkpoint = Checkpoint.open(fresh_target)
+    model = checkpoint.load(dtype=torch.float32)
+    prompter = Prompter.from_directory(fresh_target, checkpoint.config)
+    kept = Chains(tmp_path / "chains" / "train").batch([5])
+    batch = Collator(Recorded(data / "train"), model, prompter)([5])
+    features = model.encode_images(ImagePatches(batch.pixels, batch.grid))
+    prompt = batch.tokens[:, : batch.prompt_length]
+    context = model.prefill(prompt, features, batch.grid, extra=50, keep=(0, 2))
+    sampling = Sampling(greedy=True, masked=model.masked_tokens)
+    ending = Ending(model.config.future_start_token, prompter.token_id("im_end"), prompter.token_id("cot_end"))
+    (alone,) = decode_autoregressively(context, sampling, ending, 48)
+    assert kept.chain[0, : int(kept.lengths[0])].tolist() == alone.tokens
+    hidden = context.last.hidden[2][0]
+    np.testing.assert_allclose(kept.hidden[2][0, : len(hidden)], hidden, atol=0.02, rtol=0.02)  # bfloat16
+    assert int((kept.kinds == 1).sum()) == int((prompt == model.vlm.config.image_token_id).sum())

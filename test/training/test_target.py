@@ -7,64 +7,22 @@ import itertools
 import numpy as np
 import pytest
 import torch
-import yaml
 from scipy import stats
+from small import SHAPE
 
 from rsd_planner.planner import Planner, PlannerSettings
 from rsd_planner.reasoning.sampling import Sampling
-from rsd_planner.simulation.cameras import Rig
-from rsd_planner.training import clips
-from rsd_planner.training.clips import read_shard, write_shard
+from rsd_planner.training.clips import read_shard
 from rsd_planner.training.cpu import for_training
 from rsd_planner.training.losses import TargetLosses, Weights, flow_time
-from rsd_planner.training.mini import TargetShape, new_model, save_weights, train_tokenizer, write_skeleton
+from rsd_planner.training.mini import save_weights
 from rsd_planner.training.recipe import Stage, TargetTraining, batch_indices, learning_rate
-from rsd_planner.training.samples import IGNORED, Collator, Recorded, actions, fitted_action_space
+from rsd_planner.training.samples import IGNORED, Collator, Recorded, actions
 from rsd_planner.training.scoring import ABLATIONS, score
 from rsd_planner.training.target import TargetTrainer
 from rsd_planner.vla.checkpoint import Checkpoint
 from rsd_planner.vla.prompt import ImageSlot, Prompter
 from rsd_planner.vla.vision import ImagePatches
-
-SHAPE = TargetShape(
-    vocabulary=400, layers=2, hidden=64, intermediate=96, heads=2, kv_heads=1, head_dim=32, vision_layers=2,
-    vision_hidden=32, vision_intermediate=64, vision_heads=2, expert_hidden=64, expert_intermediate=96,
-    action_hidden=32, pixels=64 * 32,
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Four training clips of two samples, two of validation, with two small cameras."""
-    root = tmp_path_factory.mktemp("data")
-    cameras = [
-        {"name": name, "index": index, "position": [1.8, 0.0, 1.6], "yaw_deg": 0.0, "pitch_deg": 2.0,
-         "field_of_view_deg": field}
-        for name, index, field in (("front_wide", 1, 120.0), ("front_tele", 6, 30.0))
-    ]  # fmt: skip
-    (root / "rig.yaml").write_text(yaml.dump({"cameras": cameras, "resolution": [64, 32]}))
-    rig = Rig.from_yaml(root / "rig.yaml")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clips, "CLIP_S", 3.0)
-        for split, count in (("train", 4), ("validation", 2)):
-            (root / split).mkdir()
-            write_shard(root / split / "a.tar", split, range(count), rig)
-    return root
-
-
-@pytest.fixture(scope="module")
-def recorded(data):
-    return Recorded(data / "train")
-
-
-@pytest.fixture(scope="module")
-def fresh(recorded, tmp_path_factory):
-    """A new model and its prompter."""
-    directory = tmp_path_factory.mktemp("checkpoint")
-    tokenizer = train_tokenizer([sample.text for sample in recorded.samples], SHAPE.vocabulary)
-    write_skeleton(directory, SHAPE, tokenizer, fitted_action_space(recorded.samples))
-    model = new_model(directory, seed=1)
-    return directory, model, Prompter.from_directory(directory, model.config)
 
 
 def test_recorded_samples_are_the_shards(data, recorded):
