@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration
+from accelerate.utils import DistributedDataParallelKwargs, ProjectConfiguration
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
@@ -40,6 +40,8 @@ class TrainingLoop(ABC, Generic[_Batch]):
             mixed_precision=precision,
             log_with="tensorboard",
             project_config=ProjectConfiguration(str(out), logging_dir=str(out / "tensorboard")),
+            # A stage may train a part only.
+            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
         )
         self._figures = FiguresLog(out / "figures.jsonl")
         self._step = 0
