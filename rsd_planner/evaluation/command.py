@@ -17,6 +17,7 @@ from rsd_planner.evaluation.replay import Plans
 from rsd_planner.evaluation.results import Results
 from rsd_planner.parameters import from_yaml
 from rsd_planner.planner_parameters import PlannerParameters
+from rsd_planner.vla.checkpoint import Checkpoint
 
 EXIT_FAILED, EXIT_DAMAGED = 1, 3
 """Exit codes: a bag gave no cycles at all; a bag broke off or had unusable messages, but was evaluated."""
@@ -56,7 +57,10 @@ def jobs_of(arguments: argparse.Namespace) -> list[Job]:
         raise ValueError("--live runs one node at the bag's speed: without --ray, --samples and --workers")
     if arguments.samples < 1:
         raise ValueError(f"--samples must be at least 1, not {arguments.samples}")
-    overrides: dict[str, Any] = {"model": str(Path(arguments.model).expanduser().absolute())}
+    model = Path(arguments.model).expanduser().absolute()
+    if arguments.bags:
+        Checkpoint.open(model)
+    overrides: dict[str, Any] = {"model": str(model)}
     for entry in arguments.set:
         name, separator, value = entry.partition("=")
         if not separator:
