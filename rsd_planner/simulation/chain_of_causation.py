@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.expert_plan import CRUISE, ExpertPlan
 from rsd_planner.simulation.world import World
+
+_Metres = TypeVar("_Metres", float, NDArray[np.float64])
 
 LONGITUDINAL = ("keep speed", "speed up", "slow down", "stop", "wait", "set off")
 LATERAL = ("keep lane", "nudge left", "nudge right")
@@ -141,8 +145,8 @@ def _curve_side(world: World, plan: ExpertPlan) -> str:
     return "left" if bend > 0 else "right"
 
 
-def in_base_link(world: World, x_m: float, y_m: float) -> tuple[float, float]:
-    """A point in base_link: ahead, left (m)."""
+def in_base_link(world: World, x_m: _Metres, y_m: _Metres) -> tuple[_Metres, _Metres]:
+    """A point, or points, in base_link: ahead, left (m)."""
     dx, dy = x_m - world.ego.x_m, y_m - world.ego.y_m
     cos, sin = math.cos(world.ego.yaw_rad), math.sin(world.ego.yaw_rad)
     return dx * cos + dy * sin, -dx * sin + dy * cos

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from rsd_planner.simulation.actors import COLOURS, Kind
 from rsd_planner.simulation.cameras import CameraSpec, Rig
+from rsd_planner.simulation.chain_of_causation import in_base_link
 from rsd_planner.simulation.road import LANE_WIDTH_M
 from rsd_planner.simulation.scenery import signal_heads, stop_sign_place
 from rsd_planner.simulation.world import LightState, World
@@ -182,9 +183,7 @@ def _corners(
 def _from_car(
     world: World, x: NDArray[np.float64], y: NDArray[np.float64], z: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    cos, sin = math.cos(world.ego.yaw_rad), math.sin(world.ego.yaw_rad)
-    dx, dy = x - world.ego.x_m, y - world.ego.y_m
-    return np.column_stack([dx * cos + dy * sin, -dx * sin + dy * cos, z])
+    return np.column_stack([*in_base_link(world, x, y), z])
 
 
 def _own_lane(world: World) -> NDArray[np.float64]:
