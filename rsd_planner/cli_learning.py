@@ -10,9 +10,10 @@ from rsd_planner.ros.bringup import share_directory, shipped_model
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds data, train, evaluate and convert."""
+    """Adds data, train, bench, evaluate and convert."""
     _add_data(commands)
     _add_train(commands)
+    _add_bench(commands)
     _add_evaluate(commands)
     _add_convert(commands)
 
@@ -53,6 +54,44 @@ def _data_check(arguments: argparse.Namespace) -> int:
     found = leaks(arguments.directories)
     print("\n".join(found) if found else "no world is in two of them")
     return int(bool(found))
+
+
+def _bench_reasoning(arguments: argparse.Namespace) -> int:
+    from rsd_planner.evaluation.reasoning_bench import Moment, ReasoningBench, as_json, describe, table
+    from rsd_planner.evaluation.results import write_json
+    from rsd_planner.planner import Planner, PlannerSettings
+    from rsd_planner.reasoning.routine_checkpoint import load_routine, routine_beside
+    from rsd_planner.reasoning.sampling import Sampling
+    from rsd_planner.simulation.cameras import Rig
+    from rsd_planner.training.samples import moments_of_drives
+    from rsd_planner.vla.checkpoint import Checkpoint, dtype_named
+
+    if arguments.quick:
+        arguments.drives, arguments.moments, arguments.repeats = min(arguments.drives, 7), 2, 2
+    beside = routine_beside(arguments.model)
+    drafts = arguments.draft or ([beside] if beside else [])
+    if not drafts:
+        raise ValueError(f"there is no {arguments.model}-routine; name a draft with --draft")
+    settings = PlannerSettings(sampling=Sampling(greedy=not arguments.sampled), draft="none")
+    dtype = dtype_named(arguments.dtype)
+    planner = Planner.from_checkpoint(Checkpoint.open(arguments.model), settings, dtype=dtype)
+    networks = {
+        "routine" if number == 0 else draft.name: load_routine(draft, planner.model.device, dtype)
+        for number, draft in enumerate(drafts)
+    }
+    own_rig = arguments.model / "cameras.yaml"
+    default = own_rig if own_rig.is_file() else share_directory() / "config" / "cameras.yaml"
+    rig = Rig.from_yaml(arguments.rig or default)
+    bench = ReasoningBench(planner, networks, arguments.blocks, arguments.repeats)
+    bench.run(Moment(*one) for one in moments_of_drives(arguments.split, arguments.drives, arguments.moments, rig))
+    figures = bench.figures()
+    print(f"{describe(planner)}; {len(bench.drives)} moments of {arguments.drives} {arguments.split} drives")
+    print(table(figures, bench.prices))
+    shipped = next(one for one in figures if one["way"] == bench.main)
+    print(f"speed-up {shipped['speed_up']:.2f}")
+    if arguments.out:
+        write_json(arguments.out, as_json(bench, planner))
+    return 0
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
@@ -165,6 +204,31 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     judge.add_argument("--ablations", action="store_true", help="also with the true CoC, without, with inputs blanked")
     judge.add_argument("--out", type=Path, help="JSON file of the figures")
     judge.set_defaults(run=_train_score)
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    bench = commands.add_parser("bench", help="measure").add_subparsers(required=True, metavar="WHAT")
+    reasoning = bench.add_parser(
+        "reasoning",
+        help="the two reasoners together against decoding token by token",
+        description="Renders independent moments of drives and lets the target reason about each in every way, in "
+        "turns, behind the same prefilled prompt. Times on a busy machine are noise; the ratios are less so.",
+    )
+    reasoning.add_argument("--quick", action="store_true", help="few moments: an answer within 45 s")
+    reasoning.add_argument("--model", type=Path, default=shipped_model(), help="target (default the shipped one)")
+    reasoning.add_argument(
+        "--draft", type=Path, action="append", help="routine reasoner; may be given again (default MODEL-routine)"
+    )
+    reasoning.add_argument("--split", default="held-out", help="of the simulator's drives (default held-out)")
+    reasoning.add_argument("--drives", type=int, default=28, help="number of them (default 28)")
+    reasoning.add_argument("--moments", type=int, default=4, help="of each drive (default 4)")
+    reasoning.add_argument("--repeats", type=int, default=3, help="of every way on a moment (default 3)")
+    reasoning.add_argument("--blocks", type=int, nargs="*", default=[4, 8, 12], help="smaller blocks (default 4 8 12)")
+    reasoning.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default bfloat16")
+    reasoning.add_argument("--sampled", action="store_true", help="sample as the node does instead of greedy decoding")
+    reasoning.add_argument("--rig", type=Path, help="YAML of the cameras (default: the model's)")
+    reasoning.add_argument("--out", type=Path, help="JSON file of all figures")
+    reasoning.set_defaults(run=_bench_reasoning)
 
 
 def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

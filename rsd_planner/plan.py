@@ -7,19 +7,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from rsd_planner.reasoning.economy import Round
 from rsd_planner.reasoning.target import TokenSource
 from rsd_planner.scene import EgoHistory
 
 
 @dataclass(frozen=True)
 class ChainOfCausation:
-    """Why the car drives so. tokens, ids and sources have one entry a token, the end tokens included."""
+    """Why the car drives so. tokens, ids and sources have one entry a token, the end tokens included.
+
+    rounds of drafting and verifying, if the two reasoners wrote it together.
+    """
 
     text: str
     tokens: tuple[str, ...]
     ids: tuple[int, ...]
     sources: tuple[TokenSource, ...]
     truncated: bool
+    rounds: tuple[Round, ...] = ()
 
 
 @dataclass(frozen=True)

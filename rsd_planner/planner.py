@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -12,11 +13,21 @@ import torch
 from numpy.typing import NDArray
 
 from rsd_planner.plan import ChainOfCausation, Plan, PlannedTrajectory
-from rsd_planner.reasoning.decoding import Ending, ReasonedRow, decode_autoregressively, dictate
+from rsd_planner.reasoning.decoding import (
+    Ending,
+    ReasonedRow,
+    decode_autoregressively,
+    decode_speculatively,
+    dictate,
+)
+from rsd_planner.reasoning.economy import Economy
+from rsd_planner.reasoning.routine import RoutineNetwork, RoutineReasoner
+from rsd_planner.reasoning.routine_checkpoint import load_routine, routine_beside
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.scene import EgoHistory, Scene
 from rsd_planner.vla import flow
 from rsd_planner.vla.action_space import Trajectory
+from rsd_planner.vla.backbone import Context
 from rsd_planner.vla.checkpoint import Checkpoint
 from rsd_planner.vla.model import Alpamayo
 from rsd_planner.vla.prompt import ImageSlot, Prompter
@@ -36,7 +47,9 @@ class PlannerSettings:
     sampling of the chain of causation; token_budget for it (None: the checkpoint's); flow_steps
     (None: the checkpoint's); samples trajectories are drawn after the one chain of causation, the first is
     the plan; *_pixels bound the area of a resized image (None: the checkpoint's). The
-    speed fitted to the history is used while it is within v0_tolerance_mps + 10 % of the odometry's.
+    speed fitted to the history is used while it is within v0_tolerance_mps + 10 % of the odometry's. draft: the
+    routine reasoner's directory, "auto" for the one beside the checkpoint if it is there, "none" for decoding token by
+    token; block: tokens that one pass of the target judges (None: as many as the draft was trained for).
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -46,23 +59,30 @@ class PlannerSettings:
     min_pixels: int | None = None
     max_pixels: int | None = None
     v0_tolerance_mps: float = 1.0
+    draft: str = "auto"
+    block: int | None = None
 
 
 class Planner:
-    """Plans with one loaded model. Not thread-safe: one cycle at a time."""
+    """Plans with one loaded model, and a routine reasoner if there is one. Not thread-safe: one cycle at a time."""
 
-    def __init__(self, model: Alpamayo, prompter: Prompter, settings: PlannerSettings) -> None:
-        self._model = model
+    def __init__(
+        self, model: Alpamayo, prompter: Prompter, settings: PlannerSettings, routine: RoutineNetwork | None = None
+    ) -> None:
+        self.model = model
+        self._routine = RoutineReasoner(routine, model.embed, model.head) if routine is not None else None
+        self._economy = Economy()
         self._prompter = prompter
         self._settings = settings
-        self._sampling = replace(settings.sampling, masked=model.masked_tokens)
+        self.sampling = replace(settings.sampling, masked=model.masked_tokens)
+        self.budget = settings.token_budget or model.config.max_new_tokens
         processor = model.image_processor
         self._images = replace(
             processor,
             min_pixels=settings.min_pixels or processor.min_pixels,
             max_pixels=settings.max_pixels or processor.max_pixels,
         )
-        self._ending = Ending(
+        self.ending = Ending(
             future_start=model.config.future_start_token,
             end_of_text=prompter.token_id("im_end"),
             cot_end=prompter.token_id("cot_end"),
@@ -77,14 +97,22 @@ class Planner:
         device: str = "cpu",
         dtype: torch.dtype | None = None,
     ) -> Planner:
-        """Loads model and tokenizer. Raises CheckpointError."""
+        """Loads model, tokenizer and draft. Raises CheckpointError, ValueError for a draft that does not fit."""
         prompter = Prompter.from_directory(checkpoint.directory, checkpoint.config)
-        return cls(checkpoint.load(device, dtype), prompter, settings or PlannerSettings())
+        settings = settings or PlannerSettings()
+        named = routine_beside(checkpoint.directory) if settings.draft == "auto" else Path(settings.draft).expanduser()
+        model = checkpoint.load(device, dtype)
+        if settings.draft == "none" or named is None:
+            return cls(model, prompter, settings)
+        routine = load_routine(named, model.device, model.action_out_proj.weight.dtype)
+        text = checkpoint.config.vlm.text_config
+        routine.config.check_target(text.hidden_size, text.num_hidden_layers, named)
+        return cls(model, prompter, settings, routine)
 
     @property
     def history_poses(self) -> int:
         """Poses that the scene's history must have."""
-        return self._model.config.history_poses
+        return self.model.config.history_poses
 
     def plan(self, scene: Scene, told: str | None = None) -> Plan:
         """One cycle. Raises PlanningError if no finite trajectory comes out.
@@ -92,31 +120,30 @@ class Planner:
         told: a chain of causation to be taken as it is instead of reasoning (empty: none at all), for studies of what
         the reasoning is worth.
         """
-        stopwatch = _Stopwatch(self._model.device)
-        slots, patches = stopwatch.run("preprocess", lambda: self._patches(scene))
-        features = stopwatch.run("encode", lambda: self._model.encode_images(patches))
-        history_xyz = torch.from_numpy(scene.history.xyz)
-        prompt = self._prompter.planning(slots, self._model.config.history_tokenizer.encode(history_xyz), scene.route)
-        budget = self._settings.token_budget or self._model.config.max_new_tokens
+        stopwatch = _Stopwatch(self.model.device)
         given = None if told is None else self._prompter.encode(told)
-        room = max(budget, len(given or ()))
-        context = stopwatch.run(
-            "prefill", lambda: self._model.prefill(prompt, features, patches.grid_thw, extra=room + 2)
-        )
+        read = self._routine.layers if self._routine is not None and given is None else ()
+        context = self._prefill(scene, stopwatch, max(self.budget, len(given or ())), read)
 
-        def reason() -> list[ReasonedRow]:
+        def reason() -> ReasonedRow:
             if given is not None:
-                return dictate(context, given, self._ending)
-            return decode_autoregressively(context, self._sampling, self._ending, budget)
+                return dictate(context, given, self.ending)[0]
+            if self._routine is None:
+                return decode_autoregressively(context, self.sampling, self.ending, self.budget)[0]
+            prompt, block = self.model.prompt_of(context), self._settings.block or self._routine.network.config.block
+            asked = (self.sampling, self.ending, self.budget, block)
+            return decode_speculatively(context, self._routine, prompt, *asked, economy=self._economy)
 
-        (row,) = stopwatch.run("decode", reason)
+        row = stopwatch.run("decode", reason)
         v0_mps, from_twist, notes = self._speed_at_t0(scene.history)
-        velocity = self._model.velocity(context)
+        velocity = self.model.velocity(context)
         first, *others = stopwatch.run("action", lambda: self._trajectories(velocity, v0_mps))
         if not np.isfinite(first.xyz).all():
             raise PlanningError(f"the action expert gave a trajectory that is not finite (t0 {scene.t0_ns} ns)")
         if row.truncated:
             notes += (f"the chain of causation was closed after {len(row.tokens)} tokens",)
+        if not self._economy.pays:
+            notes += (f"drafting does not pay ({self._economy.gain:.2f} x the speed without) and is switched off",)
         self._cycles += 1
         return Plan(
             plan_id=self._cycles,
@@ -131,12 +158,25 @@ class Planner:
             stages_s=stopwatch.stages_s,
         )
 
+    def prefill(self, scene: Scene, keep: Collection[int] = ()) -> Context:
+        """The target behind a scene's prompt, with the inputs of the layers in keep; for measurements."""
+        return self._prefill(scene, _Stopwatch(self.model.device), self.budget, keep)
+
+    def _prefill(self, scene: Scene, stopwatch: _Stopwatch, room: int, keep: Collection[int]) -> Context:
+        slots, patches = stopwatch.run("preprocess", lambda: self._patches(scene))
+        features = stopwatch.run("encode", lambda: self.model.encode_images(patches))
+        history_xyz = torch.from_numpy(scene.history.xyz)
+        prompt = self._prompter.planning(slots, self.model.config.history_tokenizer.encode(history_xyz), scene.route)
+        return stopwatch.run(
+            "prefill", lambda: self.model.prefill(prompt, features, patches.grid_thw, extra=room + 2, keep=keep)
+        )
+
     def _trajectories(self, velocity: flow.Velocity, v0_mps: float) -> list[PlannedTrajectory]:
         """One a sample; the first does not depend on how many there are."""
-        space, settings = self._model.action_space, self._settings
+        space, settings = self.model.action_space, self._settings
         made = []
         for noise in flow.noise(settings.samples, space.waypoints, settings.sampling.seed).split(1):
-            action = self._model.sample_action(velocity, noise, settings.flow_steps)[0].double().cpu()
+            action = self.model.sample_action(velocity, noise, settings.flow_steps)[0].double().cpu()
             rollout = space.trajectory_from_action(action, torch.tensor(v0_mps), torch.tensor(0.0))
             made.append(_planned(rollout, space.dt_s))
         return made
@@ -153,7 +193,7 @@ class Planner:
 
     def _speed_at_t0(self, history: EgoHistory) -> tuple[float, bool, tuple[str, ...]]:
         fitted = float(
-            self._model.action_space.estimate_v0(torch.from_numpy(history.xyz), torch.from_numpy(history.rotation))
+            self.model.action_space.estimate_v0(torch.from_numpy(history.xyz), torch.from_numpy(history.rotation))
         )
         measured = history.speed_mps
         if not np.isfinite(measured):
@@ -170,6 +210,7 @@ class Planner:
             ids=tuple(row.tokens),
             sources=tuple(row.sources),
             truncated=row.truncated,
+            rounds=tuple(row.rounds),
         )
 
 

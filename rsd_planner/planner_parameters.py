@@ -45,6 +45,10 @@ class PlannerParameters:
     token_budget: int = parameter(
         0, "Tokens of a chain of causation before it is closed; 0: the checkpoint's.", 0, 4096
     )
+    draft: str = parameter(
+        "auto", "Routine reasoner's directory; auto: MODEL-routine if there is one; none: token by token."
+    )
+    block: int = parameter(0, "Tokens that one pass of the target judges; 0: as the draft was trained.", 0, 256)
     flow_steps: int = parameter(0, "Steps of the action flow; 0: the checkpoint's.", 0, 1000)
     min_pixels: int = parameter(0, "Smallest area of a resized image; 0: the checkpoint's.", 0, 2**26)
     max_pixels: int = parameter(0, "Largest area of a resized image; 0: the checkpoint's.", 0, 2**26)
@@ -68,4 +72,6 @@ class PlannerParameters:
             min_pixels=self.min_pixels or None,
             max_pixels=self.max_pixels or None,
             v0_tolerance_mps=self.v0_tolerance_mps,
+            draft=self.draft,
+            block=self.block or None,
         )

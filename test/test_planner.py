@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from rsd_planner.planner import Planner, PlannerSettings, PlanningError
+from rsd_planner.reasoning.routine import RoutineConfig, RoutineNetwork
+from rsd_planner.reasoning.routine_checkpoint import routine_beside, save_routine
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.scene import CameraFrames, EgoHistory, Scene
 from rsd_planner.vla.checkpoint import Checkpoint
@@ -97,6 +99,41 @@ def test_an_implausible_speed_is_replaced_and_said(planner, scene):
 
 def test_a_trajectory_that_is_not_finite_is_no_plan(tiny_directory, scene):
     broken = Planner.from_checkpoint(Checkpoint.open(tiny_directory), SETTINGS)
-    broken._model.action_out_proj.bias = torch.nn.Parameter(torch.full((2,), torch.nan), requires_grad=False)
+    broken.model.action_out_proj.bias = torch.nn.Parameter(torch.full((2,), torch.nan), requires_grad=False)
     with pytest.raises(PlanningError, match="not finite"):
         broken.plan(scene)
+
+
+def _draft(directory, tiny, **differs):
+    text = tiny.config.vlm.text_config
+    torch.manual_seed(0)
+    config = RoutineConfig(text.hidden_size, (0, text.num_hidden_layers), heads=2, kv_heads=1, head_dim=16, **differs)
+    save_routine(RoutineNetwork(dataclasses.replace(config, sections=(4, 2, 2))), directory, torch.float32)
+
+
+def test_two_reasoners_plan_as_one(tmp_path, tiny_directory, tiny, planner, scene):
+    """A draft that was never trained changes who proposes, not what is said, and the car drives the same way."""
+    _draft(tmp_path, tiny, block=5)
+    together = Planner.from_checkpoint(
+        Checkpoint.open(tiny_directory), dataclasses.replace(SETTINGS, draft=str(tmp_path))
+    )
+    alone, plan = planner.plan(scene), together.plan(scene)
+    assert plan.reasoning.ids == alone.reasoning.ids and plan.reasoning.text == alone.reasoning.text
+    np.testing.assert_allclose(plan.trajectory.xyz, alone.trajectory.xyz, rtol=1e-3, atol=1e-2)
+    rounds = plan.reasoning.rounds
+    forced = 2 if plan.reasoning.truncated else 0
+    assert rounds and sum(1 + one.accepted for one in rounds) == len(plan.reasoning.ids) - forced
+    assert max(one.drafted for one in rounds) == 4 and not alone.reasoning.rounds
+
+
+def test_a_draft_is_found_and_must_fit(tmp_path, tiny_directory, tiny):
+    target = tmp_path / "mini"
+    target.symlink_to(tiny_directory)
+    assert routine_beside(target) is None
+    _draft(tmp_path / "mini-routine", tiny)
+    assert routine_beside(target) == tmp_path / "mini-routine"
+    wrong = tmp_path / "wrong"
+    network = RoutineNetwork(RoutineConfig(2 * tiny.config.vlm.text_config.hidden_size, (0,)))
+    save_routine(network, wrong)
+    with pytest.raises(ValueError, match="wrong reads layers"):
+        Planner.from_checkpoint(Checkpoint.open(tiny_directory), dataclasses.replace(SETTINGS, draft=str(wrong)))

@@ -130,8 +130,10 @@ def decode_speculatively(
         drafted_at = time.perf_counter()
         length = target.length
         answer = target.verify(torch.tensor([[following, *drafted]], device=device), keep=draft.layers)
+        verified_at = time.perf_counter()
         log_q = proposal.log_q if proposal is not None else None
         judgement = judge(sampling, drafted, answer.logits[0], len(committed), row, log_q)
+        judged_at = time.perf_counter()
         new = [following, *drafted[: judgement.accepted]]
         target.crop(length + len(new))
         draft.observe(new, {layer: hidden[:, : len(new)] for layer, hidden in answer.hidden.items()})
@@ -139,7 +141,8 @@ def decode_speculatively(
         reasoned.sources.append(TokenSource.DELIBERATIVE)
         if proposal is not None:
             reasoned.sources += [proposal.source] * judgement.accepted
-        took = Round(len(drafted), judgement.accepted, drafted_at - begin, time.perf_counter() - drafted_at)
+        draft_s = drafted_at - begin + time.perf_counter() - judged_at
+        took = Round(len(drafted), judgement.accepted, draft_s, verified_at - drafted_at, judged_at - verified_at)
         reasoned.rounds.append(took)
         if economy is not None:
             economy.record(took)

@@ -7,17 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Round:
-    """One draft with its verification: tokens drafted and accepted, and the seconds of both."""
+    """One draft with its verification: tokens drafted and accepted, and where the seconds went.
+
+    draft_s: proposing, and taking in what was committed; verify_s: the target's pass; judge_s: choosing tokens.
+    """
 
     drafted: int
     accepted: int
     draft_s: float
     verify_s: float
+    judge_s: float = 0.0
 
     @property
     def seconds(self) -> float:
         """Of the whole round."""
-        return self.draft_s + self.verify_s
+        return self.draft_s + self.verify_s + self.judge_s
 
 
 class Economy:

@@ -1,6 +1,7 @@
 """The routine reasoner: a small draft that reads the target's hidden states and writes a whole block in one pass.
 
-After DFlash (block drafting on a target's hidden states); positions and context are what is studied here.
+After DFlash (block drafting on a target's hidden states); positions and context are what is studied here. As a
+baseline the same network can write token by token, as EAGLE's autoregressive head does.
 """
 
 from __future__ import annotations
@@ -35,6 +36,15 @@ class Reads(enum.Enum):
         return kinds != TokenKind.VISUAL if self is Reads.NO_VISUAL else kinds == TokenKind.HISTORY
 
 
+class Writes(enum.Enum):
+    """How a draft writes."""
+
+    BLOCK = "block"
+    """All tokens in one pass, from MASKs that see one another."""
+    TOKEN = "token"
+    """A pass for each token, which reads those before."""
+
+
 @dataclass(frozen=True)
 class RoutineConfig:
     """Sizes and kind of a routine reasoner. target_layers: whose inputs it reads; hidden: the target's width."""
@@ -49,6 +59,7 @@ class RoutineConfig:
     block: int = 16
     positions: Positions = Positions.FLAT
     reads: Reads = Reads.ALL
+    writes: Writes = Writes.BLOCK
     theta: float = 10_000.0
     sections: tuple[int, int, int] = (12, 10, 10)
 
@@ -56,10 +67,23 @@ class RoutineConfig:
         if self.heads % self.kv_heads or self.block < 2 or not self.target_layers:
             raise ValueError("a draft needs heads in whole groups, a block of at least 2 and layers to read")
 
+    def check_target(self, hidden: int, layers: int, source: object) -> None:
+        """Raises ValueError if a target of this width and number of layers is not what the draft was trained for."""
+        if hidden != self.hidden or max(self.target_layers) > layers:
+            raise ValueError(
+                f"the routine reasoner {source} reads layers {list(self.target_layers)} of width {self.hidden}; the "
+                f"target has {layers} of width {hidden}"
+            )
+
     @classmethod
     def named(cls, hidden: int, target_layers: Sequence[int], entries: Mapping[str, Any]) -> RoutineConfig:
         """From entries as a file holds them. Raises ValueError or TypeError for what is not known."""
-        kinds: dict[str, Callable[[Any], Any]] = {"positions": Positions, "reads": Reads, "sections": tuple}
+        kinds: dict[str, Callable[[Any], Any]] = {
+            "positions": Positions,
+            "reads": Reads,
+            "writes": Writes,
+            "sections": tuple,
+        }
         known = {name: kinds[name](value) if name in kinds else value for name, value in entries.items()}
         return cls(hidden=hidden, target_layers=tuple(target_layers), **known)
 
@@ -135,12 +159,13 @@ class RoutineNetwork(nn.Module):
         self,
         block: Tensor,
         positions: Tensor,
-        context: Callable[[int], tuple[Tensor, Tensor]],
+        join: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]],
         mask: Tensor | None = None,
     ) -> Tensor:
         """Normed output [B, n, D] for a block's embeddings [B, n, D] at positions [3, B, n].
 
-        context(layer) gives keys and values [B, kv_heads, m, head_dim] of what came before; mask [B, 1, n, m + n].
+        join(keys, values, layer) puts the block's [B, kv_heads, n, head_dim] behind the m of what came before; mask
+        [B, 1, n, m + n].
         """
         cos, sin = self.angles(positions)
         states = block
@@ -148,13 +173,7 @@ class RoutineNetwork(nn.Module):
             assert isinstance(layer, Layer)
             normed = layer.attention_norm(states)
             keys, values = layer.attention.keys_values(normed, cos, sin)
-            before_keys, before_values = context(number)
-            mixed = layer.attention(
-                layer.attention.queries(normed, cos, sin),
-                torch.cat([before_keys, keys], dim=-2),
-                torch.cat([before_values, values], dim=-2),
-                mask,
-            )
+            mixed = layer.attention(layer.attention.queries(normed, cos, sin), *join(keys, values, number), mask)
             states = layer.mlp(states + mixed)
         return self.norm(states)
 
@@ -199,26 +218,39 @@ class RoutineReasoner:
 
     @torch.inference_mode()
     def propose(self, committed: Sequence[int], most: int, sampling: Sampling) -> Proposal | None:
-        """One pass over the last committed token and MASKs behind it."""
-        cache, config = self._cache, self.network.config
-        assert cache is not None, "begin with a prompt first"
+        """Behind the last committed token; what the pass writes into the cache is not committed there."""
+        assert self._cache is not None, "begin with a prompt first"
+        config, device = self.network.config, self.network.mask_embedding.device
         count = min(most, config.block - 1)
         if count < 1:
             return None
-        mask = self.network.mask_embedding
-        last = self._embed(torch.tensor([committed[-1]], device=mask.device)).to(mask.dtype)
-        block = torch.cat([last, mask.expand(count, -1)])[None]
-        numbers = torch.arange(count + 1, device=mask.device)
+        numbers = torch.arange(count + 1, device=device)
         slots = self._prompt_length + len(committed) - 1 + numbers
         positions = config.positions.of_chain(slots, self._delta, numbers)[:, None]
-        length = cache.length
-        states = self.network(
-            block, positions, lambda layer: (cache.keys[layer, :, :, :length], cache.values[layer, :, :, :length])
-        )
-        logits = self._head(states[0, 1:])
-        tokens = sampling.choose_along(logits, len(committed)).tolist()
+        if config.writes is Writes.BLOCK:
+            inputs = torch.cat([self._embedded(committed[-1]), self.network.mask_embedding.expand(count, -1)])
+            logits = self._head(self.network(inputs[None], positions, self._cache.update)[0, 1:])
+            tokens = sampling.choose_along(logits, len(committed)).tolist()
+        else:
+            tokens, logits = self._one_by_one(committed, positions[..., :count], sampling)
         log_q = sampling.log_probabilities(logits) if sampling.rejection and not sampling.greedy else None
         return Proposal(tokens, TokenSource.ROUTINE, log_q)
+
+    def _one_by_one(self, committed: Sequence[int], positions: Tensor, sampling: Sampling) -> tuple[list[int], Tensor]:
+        """A token for each position, and their logits."""
+        assert self._cache is not None
+        tokens, found, length = [committed[-1]], [], self._cache.length
+        for number in range(positions.shape[-1]):
+            inputs = self._embedded(tokens[-1])[None]
+            found.append(self._head(self.network(inputs, positions[..., number, None], self._cache.update)[0]))
+            self._cache.advance(1)
+            tokens.append(int(sampling.choose_along(found[-1], len(committed) + number)[0]))
+        self._cache.crop(length)
+        return tokens[1:], torch.cat(found)
+
+    def _embedded(self, token: int) -> Tensor:
+        mask = self.network.mask_embedding
+        return self._embed(torch.tensor([token], device=mask.device)).to(mask.dtype)
 
     def _append(self, hidden: Mapping[int, Tensor], positions: Tensor) -> None:
         assert self._cache is not None

@@ -59,6 +59,11 @@ def reasoning_message(plan: Plan) -> ChainOfCausation:
         truncated=plan.reasoning.truncated,
         stages=list(plan.stages_s),
         stage_durations=list(plan.stages_s.values()),
+        drafted=[one.drafted for one in plan.reasoning.rounds],
+        accepted=[one.accepted for one in plan.reasoning.rounds],
+        draft_durations=[one.draft_s for one in plan.reasoning.rounds],
+        verify_durations=[one.verify_s for one in plan.reasoning.rounds],
+        judge_durations=[one.judge_s for one in plan.reasoning.rounds],
         notes=list(plan.notes),
     )
 

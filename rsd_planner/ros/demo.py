@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
         context.try_shutdown()
     _summarise(watcher)
     print(table(verdicts))
-    print("; ".join((*verdicts[0].violations, *verdicts[0].notes)) or "no rule was broken")
+    print("; ".join((*verdicts[0].failures, *verdicts[0].notes)) or "no rule was broken")
     moments = watcher.moments()
     if moments:
         title = f"{arguments.scenario}, {arguments.split} drive {arguments.first_seed}"

@@ -22,6 +22,7 @@ from rsd_planner.msg import ChainOfCausation as ReasoningMessage
 from rsd_planner.msg import Trajectory
 from rsd_planner.plan import ChainOfCausation, Plan, PlannedTrajectory
 from rsd_planner.planner_parameters import PlannerParameters
+from rsd_planner.reasoning.economy import Round
 from rsd_planner.reasoning.target import TokenSource
 from rsd_planner.ros.bringup import NodeDescription, local_environment, planner_nodes
 from rsd_planner.ros.monitor import Monitor
@@ -75,6 +76,17 @@ def plan_of(reasoning: ReasoningMessage, message: Trajectory, history: EgoHistor
             ids=(),
             sources=tuple(TokenSource(source) for source in reasoning.sources),
             truncated=reasoning.truncated,
+            rounds=tuple(
+                Round(*one)
+                for one in zip(
+                    reasoning.drafted,
+                    reasoning.accepted,
+                    reasoning.draft_durations,
+                    reasoning.verify_durations,
+                    reasoning.judge_durations,
+                    strict=True,
+                )
+            ),
         ),
         trajectory=trajectory,
         history=history,

@@ -79,14 +79,15 @@ class SimulatedDrive:
         wall_s = time.monotonic() - begin_wall
         log.violations = [*world.violations, *([failure] if failure else [])]
         log.distance_m = world.ego_place()[0] - begin_s
-        notes = [] if self._handed_over else ["the simulator's own driver drove: no command that follows a plan came"]
+        notes = []
         if wire.lost_steps:
             notes.append(f"{wire.lost_steps * STEP_S:.2f} s without a fresh command")
         if self._late_plans:
             notes.append(f"{self._late_plans} commands followed an older plan")
         as_expert = drive(beginning, len(log.states) * STEP_S)
         verdict = judge(world, log, as_expert.distance_m)
-        return dataclasses.replace(verdict, real_time_factor=len(log.states) * STEP_S / wall_s, notes=tuple(notes))
+        pace = len(log.states) * STEP_S / wall_s
+        return dataclasses.replace(verdict, real_time_factor=pace, taken_over=self._handed_over, notes=tuple(notes))
 
     def _tick(self, step: int, own: Driver) -> tuple[Command, float] | None:
         """Everything that happens before a physics step; the new command with its time, if there is one."""

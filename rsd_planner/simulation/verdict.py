@@ -34,6 +34,8 @@ class Verdict:
     max_jerk_mps3: float
     comfortable: bool
     real_time_factor: float = float("nan")
+    taken_over: bool = True
+    """Whether the planner that is judged ever drove."""
     notes: tuple[str, ...] = ()
     """What else a person should know, such as commands that came late."""
 
@@ -44,8 +46,18 @@ class Verdict:
 
     @property
     def success(self) -> bool:
-        """No rule broken, and no standing about."""
-        return not self.violations and self.progress >= MIN_PROGRESS
+        """The planner drove, no rule broken, and no standing about."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why it is no success."""
+        found = [*self.violations]
+        if self.progress < MIN_PROGRESS:
+            found.append(f"only {self.progress:.0%} of the expert's way")
+        if not self.taken_over:
+            found.append("the simulator's own driver drove: no command that follows a plan came")
+        return tuple(found)
 
 
 def judge(world: World, log: DriveLog, expert_distance_m: float) -> Verdict:
@@ -91,12 +103,11 @@ def table(verdicts: Sequence[Verdict]) -> str:
         row[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
         for row in rows
     ]
-    for verdict in verdicts:
-        why = [*verdict.violations]
-        if verdict.progress < MIN_PROGRESS:
-            why.append(f"only {verdict.progress:.0%} of the expert's way")
-        if why or verdict.notes:
-            lines.append(f"  {verdict.family} {verdict.seed}: {'; '.join([*why, *verdict.notes])}")
+    lines += [
+        f"  {verdict.family} {verdict.seed}: {'; '.join(told)}"
+        for verdict in verdicts
+        if (told := [*verdict.failures, *verdict.notes])
+    ]
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rsd_planner.reasoning.routine import Layer, RoutineNetwork
+from rsd_planner.reasoning.routine import Layer, RoutineNetwork, Writes
 from rsd_planner.reasoning.target import Prompt
 
 _IGNORED = -100
@@ -119,23 +119,29 @@ class DraftLosses(nn.Module):
         numbers = torch.arange(config.block, device=device)
         block_slots = prompt + starts[..., None] + numbers
         positions = config.positions.of_chain(block_slots, batch.delta, numbers.expand_as(block_slots)).flatten(2)
-        first = self._embed(batch.chain.gather(1, starts)).to(states.dtype)
-        masks = network.mask_embedding.expand(rows, blocks, config.block - 1, -1)
-        inputs = torch.cat([first[:, :, None], masks], dim=2).flatten(1, 2)
+        by_token = config.writes is Writes.TOKEN
+        said = (starts[..., None] + numbers[: config.block if by_token else 1]).clamp_max(chain - 1)
+        inputs = self._embed(batch.chain.gather(1, said.flatten(1)).view_as(said)).to(states.dtype)
+        if not by_token:
+            masks = network.mask_embedding.expand(rows, blocks, config.block - 1, -1)
+            inputs = torch.cat([inputs, masks], dim=2)
         seen_prompt = config.reads.selects(batch.kinds)[:, None].expand(-1, blocks, -1)
         seen_chain = torch.arange(chain, device=device) < starts[..., None]
         seen = torch.cat([seen_prompt, seen_chain], dim=-1).repeat_interleave(config.block, dim=1)
         own = torch.arange(blocks, device=device).repeat_interleave(config.block)
-        among = (own[:, None] == own).expand(rows, -1, -1)
-        mask = torch.cat([seen, among], dim=-1)[:, None]
+        among = own[:, None] == own
+        if by_token:
+            among &= torch.ones_like(among).tril()
+        mask = torch.cat([seen, among.expand(rows, -1, -1)], dim=-1)[:, None]
 
-        def context(number: int) -> tuple[Tensor, Tensor]:
+        def join(keys: Tensor, values: Tensor, number: int) -> tuple[Tensor, Tensor]:
             layer = network.layers[number]
             assert isinstance(layer, Layer)
-            return layer.attention.keys_values(states, *angles)
+            before = layer.attention.keys_values(states, *angles)
+            return torch.cat([before[0], keys], dim=-2), torch.cat([before[1], values], dim=-2)
 
-        out = network(inputs, positions, context, mask)
-        return self._head(out.unflatten(1, (blocks, config.block))[:, :, 1:]).float()
+        out = network(inputs.flatten(1, 2), positions, join, mask).unflatten(1, (blocks, config.block))
+        return self._head(out[:, :, :-1] if by_token else out[:, :, 1:]).float()
 
 
 def _of_prompt(network: RoutineNetwork, batch: DraftBatch, length: int) -> Tensor:

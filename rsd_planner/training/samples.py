@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm
 
 from rsd_planner.buffers import NANOSECONDS
 from rsd_planner.scene import CameraFrames, EgoHistory, Scene
-from rsd_planner.simulation.cameras import Rig
+from rsd_planner.simulation.cameras import Renderer, Rig
 from rsd_planner.simulation.description import QUESTION, describe
 from rsd_planner.simulation.snapshot import restore
 from rsd_planner.simulation.world import World
-from rsd_planner.training.clips import FRAMES, Sample, read_shard
+from rsd_planner.training.clips import FRAMES, Sample, read_shard, record_clip
 from rsd_planner.training.sight import Sights, look, stack
 from rsd_planner.vla.action_space import ActionSpace, yaw_rotation
 from rsd_planner.vla.model import Alpamayo
@@ -32,6 +33,9 @@ CAMERA_INDICES = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tel
 IGNORED = -100
 LESSONS = ("coc", "scene")
 """What a sample may teach to say: the chain of causation, or the answer to what there is to see."""
+LARGEST_ACTION = 8.0
+"""Normalised actions are learned up to this size: a car that stands has any curvature, and a few such labels (70
+standard deviations were seen) would outweigh everything else in a squared error."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,27 @@ def scene_of(
     return Scene(t0_ns, cameras, history)
 
 
+def moments_of_drives(
+    split: str, clips: int, each: int, rig: Rig, progress: bool = True
+) -> Iterator[tuple[Scene, Scene, int]]:
+    """Independent moments of drives, rendered now: a scene, the one half a second before it, and the clip's number.
+
+    each: moments of a clip, evenly over it. Raises ValueError for an unknown split.
+    """
+    renderer = Renderer(rig)
+    try:
+        for clip in tqdm(range(clips), unit="drive", desc="rendering", disable=not progress, leave=False):
+            samples = list(record_clip(split, clip, renderer))
+            for index in np.linspace(1, len(samples) - 1, each + 2).round().astype(int)[1:-1]:
+                before, now = (
+                    scene_of(one.time_s, one.history, one.speed_mps, one.frames)
+                    for one in samples[index - 1 : index + 1]
+                )
+                yield now, before, clip
+    finally:
+        renderer.close()
+
+
 def _jpegs(shard: Path) -> list[dict[str, list[bytes]]]:
     found: list[dict[str, list[bytes]]] = []
     with tarfile.open(shard) as tar:
@@ -183,7 +208,7 @@ class Collator:
         self._rig = rig
         self._recorded, self._config, self._prompter = recorded, model.config, prompter
         self._images = model.image_processor
-        self._action = actions(recorded.samples, model.action_space)
+        self._action = actions(recorded.samples, model.action_space).clamp(-LARGEST_ACTION, LARGEST_ACTION)
         self._said: dict[str, list[list[int]]] = {}
         self._looks: dict[int, dict[str, NDArray[np.float32]]] = {}
 

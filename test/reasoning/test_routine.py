@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -13,7 +14,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbe
 from rsd_planner.reasoning.decoding import Ending, decode_autoregressively, decode_speculatively
 from rsd_planner.reasoning.drafts import FirstOf, PreviousChain, PromptLookup
 from rsd_planner.reasoning.rope import Positions, angles, rotate
-from rsd_planner.reasoning.routine import Reads, RoutineConfig, RoutineNetwork, RoutineReasoner
+from rsd_planner.reasoning.routine import Reads, RoutineConfig, RoutineNetwork, RoutineReasoner, Writes
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.reasoning.target import Prompt, TokenKind
 
@@ -119,9 +120,12 @@ def test_a_kept_context_is_the_context_made_anew(positions, reads):
         states = network.context({layer: value[:, seen] for layer, value in hidden.items()})
         block = torch.cat([once._embed(torch.tensor([12])), network.mask_embedding.expand(4, -1)])[None]
         in_block = positions.of_chain(torch.arange(17, 22), -2, torch.arange(5))[:, None]
-        out = network(
-            block, in_block, lambda k: network.layers[k].attention.keys_values(states, *network.angles(where))
-        )
+
+        def join(keys, values, number):
+            before = network.layers[number].attention.keys_values(states, *network.angles(where))
+            return torch.cat([before[0], keys], dim=2), torch.cat([before[1], values], dim=2)
+
+        out = network(block, in_block, join)
         expected = sampling.log_probabilities(once._head(out[0, 1:]))
     np.testing.assert_allclose(two.log_q, expected, atol=1e-4)
 
@@ -197,8 +201,10 @@ def test_a_real_target_with_an_untrained_draft_is_exact(tiny, tiny_context, gree
         sampling = Sampling(greedy=greedy, seed=seed, temperature=1.2, masked=tiny.masked_tokens)
         alone_context = tiny_context()
         (alone,) = decode_autoregressively(alone_context, sampling, ending, budget=40)
+        one_by_one = RoutineNetwork(dataclasses.replace(network.config, writes=Writes.TOKEN))
         for source in (
             RoutineReasoner(network, tiny.embed, tiny.head),
+            RoutineReasoner(one_by_one, tiny.embed, tiny.head),
             FirstOf(_remembering(alone.tokens), RoutineReasoner(network, tiny.embed, tiny.head)),
             PromptLookup(),
         ):

@@ -12,6 +12,7 @@ from scipy.spatial.transform import Rotation
 
 from rsd_planner.messages import odometry_sample, stamp_ns
 from rsd_planner.plan import ChainOfCausation, Plan, PlannedTrajectory
+from rsd_planner.reasoning.economy import Round
 from rsd_planner.reasoning.target import TokenSource
 from rsd_planner.ros import conversions
 from rsd_planner.scene import EgoHistory
@@ -41,7 +42,8 @@ def plan() -> Plan:
         np.full(64, 0.04),
     )
     sources = (TokenSource.DELIBERATIVE, TokenSource.FORCED)
-    reasoning = ChainOfCausation("Stop.", ("Stop.", "<|cot_end|>"), (3, 4), sources, True)
+    rounds = (Round(7, 0, 0.125, 0.25, 0.0625), Round(0, 0, 0.0, 0.5, 0.0))
+    reasoning = ChainOfCausation("Stop.", ("Stop.", "<|cot_end|>"), (3, 4), sources, True, rounds)
     return Plan(7, T0, reasoning, path, history, 5.0, False, ("a note",), {"encode": 0.25, "decode": 0.5})
 
 
@@ -75,6 +77,9 @@ def test_the_reasoning_says_who_said_what(plan):
     assert (message.text, message.tokens, list(message.sources)) == ("Stop.", ["Stop.", "<|cot_end|>"], [0, 3])
     assert message.truncated and message.plan_id == 7 and message.notes == ["a note"]
     assert message.stages == ["encode", "decode"] and list(message.stage_durations) == [0.25, 0.5]
+    assert (list(message.drafted), list(message.accepted)) == ([7, 0], [0, 0])
+    assert (list(message.draft_durations), list(message.verify_durations)) == ([0.125, 0.0], [0.25, 0.5])
+    assert list(message.judge_durations) == [0.0625, 0.0]
     names = {"DELIBERATIVE": 0, "ROUTINE": 1, "PREVIOUS": 2, "FORCED": 3}
     for name, value in names.items():
         assert getattr(message, f"SOURCE_{name}") == TokenSource[name] == value

@@ -72,6 +72,12 @@ def test_a_model_drives_in_lock_step_and_repeatably(tmp_path, tiny_directory):
     assert runs[0] == runs[1]
 
 
+def test_a_drive_that_nobody_took_over_is_no_success(tmp_path):
+    (verdict,) = _drive(tmp_path, "drive", scenario="follow", seconds=1.0, hand_over_s=2.0)
+    assert verdict.violations == () and verdict.progress >= 0.8
+    assert not verdict.taken_over and not verdict.success
+
+
 def test_real_time_keeps_the_pace(tmp_path):
     (verdict,) = _drive(tmp_path, "drive", scenario="red light", pace="real_time", seconds=5.0)
     assert verdict.violations == () and not verdict.collided

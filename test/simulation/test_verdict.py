@@ -23,6 +23,8 @@ def test_a_verdict_adds_up():
     assert verdict.progress == pytest.approx(0.8) and verdict.success and not verdict.collided
     assert verdict.lateral_rms_m == pytest.approx((0.25 / 2) ** 0.5) and verdict.lateral_max_m == pytest.approx(0.4)
     assert verdict.speed_rms_mps == pytest.approx((0.04 / 2) ** 0.5)
+    not_driven = dataclasses.replace(verdict, taken_over=False)
+    assert not not_driven.success and "own driver" in not_driven.failures[0] and "own driver" in table([not_driven])
     assert verdict.seconds == pytest.approx(3.0) and verdict.max_jerk_mps3 == pytest.approx(0.0, abs=1e-9)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from rsd_planner.reasoning.decoding import Ending, decode_autoregressively
 from rsd_planner.reasoning.rope import Positions
-from rsd_planner.reasoning.routine import Reads, RoutineConfig, RoutineNetwork, RoutineReasoner
+from rsd_planner.reasoning.routine import Reads, RoutineConfig, RoutineNetwork, RoutineReasoner, Writes
 from rsd_planner.reasoning.routine_checkpoint import load_routine, save_routine
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.reasoning.target import Prompt
@@ -86,6 +86,29 @@ def test_all_blocks_in_one_pass_are_the_drafts_of_inference(positions, reads):
         sampling = Sampling(rejection=True, temperature=1.0, top_p=1.0)
         proposal = source.propose(chain[: start + 1], 4, sampling)
         np.testing.assert_allclose(proposal.log_q, logits[row, block].log_softmax(-1), atol=1e-4)
+
+
+def test_a_draft_that_writes_token_by_token_reads_what_it_wrote():
+    """What it drafts one after another is what one pass over the finished block gives."""
+    network, batch = _network(writes=Writes.TOKEN), _batch()
+    for row, start in itertools.product(range(2), (0, 3)):
+        source = RoutineReasoner(network, _embed, _head)
+        own = {layer: states[row : row + 1] for layer, states in batch.hidden.items()}
+        source.begin(
+            Prompt(torch.zeros(P, dtype=torch.long), KINDS[row], POSITIONS, -1),
+            {layer: states[:, :P] for layer, states in own.items()},
+            20,
+        )
+        chain = batch.chain[row].tolist()
+        source.observe(chain[:start], {layer: states[:, P : P + start] for layer, states in own.items()})
+        proposal = source.propose(chain[: start + 1], 4, Sampling(rejection=True, temperature=1.0, top_p=1.0))
+        assert source.propose(chain[: start + 1], 4, Sampling(rejection=True)) is not None  # no trace of the first
+        said = batch.chain.clone()
+        said[row, start + 1 : start + 5] = torch.tensor(proposal.tokens)
+        with torch.no_grad():
+            starts = torch.full((2, 1), start)
+            logits = DraftLosses(network, _embed, _head)._drafted(dataclasses.replace(batch, chain=said), starts)
+        np.testing.assert_allclose(proposal.log_q, logits[row, 0].log_softmax(-1), atol=1e-4)
 
 
 def test_the_loss_by_hand():
