@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 
 from rsd_planner.cli_learning import add_commands
@@ -31,12 +30,10 @@ def _drive(arguments: argparse.Namespace) -> int:
     with Processes(process_environment()) as processes:
         for node in nodes:
             processes.start(node.name, node.command())
-        try:
-            while not (ended := processes.ended()):
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            return 0
-    name, code = next(iter(ended.items()))
+        ended = processes.first_ended()
+    if ended is None:
+        return 0
+    name, code = ended
     print(f"{name} ended with exit code {code}; the others were stopped", file=sys.stderr)
     return code or 1
 

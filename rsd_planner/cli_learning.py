@@ -57,41 +57,13 @@ def _data_check(arguments: argparse.Namespace) -> int:
 
 
 def _bench_reasoning(arguments: argparse.Namespace) -> int:
-    from rsd_planner.evaluation.reasoning_bench import Moment, ReasoningBench, as_json, describe, table
-    from rsd_planner.evaluation.results import write_json
-    from rsd_planner.planner import Planner, PlannerSettings
-    from rsd_planner.reasoning.routine_checkpoint import load_routine, routine_beside
-    from rsd_planner.reasoning.sampling import Sampling
-    from rsd_planner.simulation.cameras import Rig
+    from rsd_planner.evaluation.reasoning_bench import run
     from rsd_planner.training.samples import moments_of_drives
-    from rsd_planner.vla.checkpoint import Checkpoint, dtype_named
 
-    if arguments.quick:
-        arguments.drives, arguments.moments, arguments.repeats = min(arguments.drives, 7), 2, 2
-    beside = routine_beside(arguments.model)
-    drafts = arguments.draft or ([beside] if beside else [])
-    if not drafts:
-        raise ValueError(f"there is no {arguments.model}-routine; name a draft with --draft")
-    settings = PlannerSettings(sampling=Sampling(greedy=not arguments.sampled), draft="none")
-    dtype = dtype_named(arguments.dtype)
-    planner = Planner.from_checkpoint(Checkpoint.open(arguments.model), settings, dtype=dtype)
-    networks = {
-        "routine" if number == 0 else draft.name: load_routine(draft, planner.model.device, dtype)
-        for number, draft in enumerate(drafts)
-    }
     own_rig = arguments.model / "cameras.yaml"
-    default = own_rig if own_rig.is_file() else share_directory() / "config" / "cameras.yaml"
-    rig = Rig.from_yaml(arguments.rig or default)
-    bench = ReasoningBench(planner, networks, arguments.blocks, arguments.repeats)
-    bench.run(Moment(*one) for one in moments_of_drives(arguments.split, arguments.drives, arguments.moments, rig))
-    figures = bench.figures()
-    print(f"{describe(planner)}; {len(bench.drives)} moments of {arguments.drives} {arguments.split} drives")
-    print(table(figures, bench.prices))
-    shipped = next(one for one in figures if one["way"] == bench.main)
-    print(f"speed-up {shipped['speed_up']:.2f}")
-    if arguments.out:
-        write_json(arguments.out, as_json(bench, planner))
-    return 0
+    if arguments.rig is None:
+        arguments.rig = own_rig if own_rig.is_file() else share_directory() / "config" / "cameras.yaml"
+    return run(arguments, moments_of_drives)
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:

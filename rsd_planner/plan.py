@@ -62,6 +62,8 @@ class Plan:
     """Seconds of each stage, in order; total_s is their sum."""
     alternatives: tuple[PlannedTrajectory, ...] = ()
     """Further samples of the trajectory, if they were asked for."""
+    alternative_reasonings: tuple[ChainOfCausation, ...] = ()
+    """Their chains of causation, if they have their own."""
 
     @property
     def total_s(self) -> float:

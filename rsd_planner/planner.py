@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,18 +45,20 @@ class PlanningError(RuntimeError):
 class PlannerSettings:
     """How a cycle runs.
 
-    sampling of the chain of causation; token_budget for it (None: the checkpoint's); flow_steps
-    (None: the checkpoint's); samples trajectories are drawn after the one chain of causation, the first is
-    the plan; *_pixels bound the area of a resized image (None: the checkpoint's). The
-    speed fitted to the history is used while it is within v0_tolerance_mps + 10 % of the odometry's. draft: the
-    routine reasoner's directory, "auto" for the one beside the checkpoint if it is there, "none" for decoding token by
-    token; block: tokens that one pass of the target judges (None: as many as the draft was trained for).
+    sampling of the chain of causation; token_budget for it (None: the checkpoint's); flow_steps (None: the
+    checkpoint's); samples trajectories are drawn, the first is the plan: all after one chain of causation, or with
+    own_chains each after one of its own (the prompt is processed once either way); *_pixels bound the area of a
+    resized image (None: the checkpoint's). The speed fitted to the history is used while it is within
+    v0_tolerance_mps + 10 % of the odometry's. draft: the routine reasoner's directory, "auto" for the one beside the
+    checkpoint if it is there, "none" for decoding token by token; block: tokens that one pass of the target judges
+    (None: as many as the draft was trained for).
     """
 
     sampling: Sampling = field(default_factory=Sampling)
     token_budget: int | None = None
     flow_steps: int | None = None
     samples: int = 1
+    own_chains: bool = False
     min_pixels: int | None = None
     max_pixels: int | None = None
     v0_tolerance_mps: float = 1.0
@@ -124,20 +127,16 @@ class Planner:
         given = None if told is None else self._prompter.encode(told)
         read = self._routine.layers if self._routine is not None and given is None else ()
         context = self._prefill(scene, stopwatch, max(self.budget, len(given or ())), read)
-
-        def reason() -> ReasonedRow:
-            if given is not None:
-                return dictate(context, given, self.ending)[0]
-            if self._routine is None:
-                return decode_autoregressively(context, self.sampling, self.ending, self.budget)[0]
-            prompt, block = self.model.prompt_of(context), self._settings.block or self._routine.network.config.block
-            asked = (self.sampling, self.ending, self.budget, block)
-            return decode_speculatively(context, self._routine, prompt, *asked, economy=self._economy)
-
-        row = stopwatch.run("decode", reason)
         v0_mps, from_twist, notes = self._speed_at_t0(scene.history)
-        velocity = self.model.velocity(context)
-        first, *others = stopwatch.run("action", lambda: self._trajectories(velocity, v0_mps))
+        noise = flow.noise(self._settings.samples, self.model.action_space.waypoints, self._settings.sampling.seed)
+        # A sample does not depend on how many there are.
+        chains = noise.split(1 if self._settings.own_chains else len(noise))
+        length, rows, trajectories = context.length, [], []
+        for number, own_noise in enumerate(chains):
+            context.crop(length)
+            rows.append(stopwatch.run("decode", partial(self._reason, context, given, number)))
+            trajectories += stopwatch.run("action", partial(self._trajectories, context, own_noise, v0_mps))
+        row, (first, *others) = rows[0], trajectories
         if not np.isfinite(first.xyz).all():
             raise PlanningError(f"the action expert gave a trajectory that is not finite (t0 {scene.t0_ns} ns)")
         if row.truncated:
@@ -151,12 +150,23 @@ class Planner:
             reasoning=self._reasoning(row),
             trajectory=first,
             alternatives=tuple(others),
+            alternative_reasonings=tuple(self._reasoning(other) for other in rows[1:]),
             history=scene.history,
             v0_mps=v0_mps,
             v0_from_twist=from_twist,
             notes=notes,
             stages_s=stopwatch.stages_s,
         )
+
+    def _reason(self, context: Context, given: Sequence[int] | None, number: int) -> ReasonedRow:
+        """The chain of causation of the number-th sample."""
+        if given is not None:
+            return dictate(context, given, self.ending)[0]
+        if self._routine is None:
+            return decode_autoregressively(context, self.sampling, self.ending, self.budget, number)[0]
+        prompt, block = self.model.prompt_of(context), self._settings.block or self._routine.network.config.block
+        asked = (self.sampling, self.ending, self.budget, block, number)
+        return decode_speculatively(context, self._routine, prompt, *asked, economy=self._economy)
 
     def prefill(self, scene: Scene, keep: Collection[int] = ()) -> Context:
         """The target behind a scene's prompt, with the inputs of the layers in keep; for measurements."""
@@ -171,12 +181,12 @@ class Planner:
             "prefill", lambda: self.model.prefill(prompt, features, patches.grid_thw, extra=room + 2, keep=keep)
         )
 
-    def _trajectories(self, velocity: flow.Velocity, v0_mps: float) -> list[PlannedTrajectory]:
-        """One a sample; the first does not depend on how many there are."""
-        space, settings = self.model.action_space, self._settings
+    def _trajectories(self, context: Context, noise: torch.Tensor, v0_mps: float) -> list[PlannedTrajectory]:
+        """One of each noise [samples, N, 2], after the chain that was decoded last."""
+        space, velocity = self.model.action_space, self.model.velocity(context)
         made = []
-        for noise in flow.noise(settings.samples, space.waypoints, settings.sampling.seed).split(1):
-            action = self.model.sample_action(velocity, noise, settings.flow_steps)[0].double().cpu()
+        for own in noise.split(1):
+            action = self.model.sample_action(velocity, own, self._settings.flow_steps)[0].double().cpu()
             rollout = space.trajectory_from_action(action, torch.tensor(v0_mps), torch.tensor(0.0))
             made.append(_planned(rollout, space.dt_s))
         return made
@@ -215,7 +225,7 @@ class Planner:
 
 
 class _Stopwatch:
-    """Wall time of named stages; waits for the accelerator at each end."""
+    """Wall time of named stages, summed over their runs; waits for the accelerator at each end."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -226,7 +236,7 @@ class _Stopwatch:
         result = work()
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        self.stages_s[stage] = time.perf_counter() - start
+        self.stages_s[stage] = self.stages_s.get(stage, 0.0) + time.perf_counter() - start
         return result
 
 

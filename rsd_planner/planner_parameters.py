@@ -49,6 +49,7 @@ class PlannerParameters:
         "auto", "Routine reasoner's directory; auto: MODEL-routine if there is one; none: token by token."
     )
     block: int = parameter(0, "Tokens that one pass of the target judges; 0: as the draft was trained.", 0, 256)
+    own_chains: bool = parameter(False, "Of several trajectories each follows a chain of causation of its own.")
     flow_steps: int = parameter(0, "Steps of the action flow; 0: the checkpoint's.", 0, 1000)
     min_pixels: int = parameter(0, "Smallest area of a resized image; 0: the checkpoint's.", 0, 2**26)
     max_pixels: int = parameter(0, "Largest area of a resized image; 0: the checkpoint's.", 0, 2**26)
@@ -72,6 +73,7 @@ class PlannerParameters:
             min_pixels=self.min_pixels or None,
             max_pixels=self.max_pixels or None,
             v0_tolerance_mps=self.v0_tolerance_mps,
+            own_chains=self.own_chains,
             draft=self.draft,
             block=self.block or None,
         )

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rsd_planner.planner import Planner, PlannerSettings, PlanningError
+from rsd_planner.reasoning.decoding import decode_autoregressively
 from rsd_planner.reasoning.routine import RoutineConfig, RoutineNetwork
 from rsd_planner.reasoning.routine_checkpoint import routine_beside, save_routine
 from rsd_planner.reasoning.sampling import Sampling
@@ -137,3 +138,19 @@ def test_a_draft_is_found_and_must_fit(tmp_path, tiny_directory, tiny):
     save_routine(network, wrong)
     with pytest.raises(ValueError, match="wrong reads layers"):
         Planner.from_checkpoint(Checkpoint.open(tiny_directory), dataclasses.replace(SETTINGS, draft=str(wrong)))
+
+
+@pytest.mark.parametrize("with_draft", [False, True])
+def test_samples_with_chains_of_their_own(tmp_path, tiny_directory, tiny, planner, scene, with_draft):
+    """One prefill; the chains are the rows of a batch that decodes them side by side, the first the single plan's."""
+    _draft(tmp_path, tiny)
+    draft = str(tmp_path) if with_draft else "none"
+    settings = dataclasses.replace(SETTINGS, samples=3, own_chains=True, draft=draft)
+    several = Planner.from_checkpoint(Checkpoint.open(tiny_directory), settings)
+    plan, alone = several.plan(scene), planner.plan(scene)
+    assert plan.reasoning.ids == alone.reasoning.ids
+    rows = decode_autoregressively(planner.prefill(scene).fork(3), planner.sampling, planner.ending, planner.budget)
+    found = [plan.reasoning, *plan.alternative_reasonings]
+    assert [list(chain.ids) for chain in found] == [row.tokens for row in rows]
+    assert len({chain.ids for chain in found}) == 3 and len(plan.alternatives) == 2
+    np.testing.assert_allclose(plan.trajectory.xyz, alone.trajectory.xyz, rtol=1e-3, atol=1e-2)

@@ -6,23 +6,30 @@ turns. Reasoning time runs from the end of the prefill to the token that opens t
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from rsd_planner.evaluation.metrics import bootstrap
-from rsd_planner.planner import Planner
+from rsd_planner.evaluation.results import write_json
+from rsd_planner.planner import Planner, PlannerSettings
 from rsd_planner.reasoning.decoding import ReasonedRow, decode_autoregressively, decode_speculatively
 from rsd_planner.reasoning.drafts import DraftSource, FirstOf, PreviousChain, PromptLookup
 from rsd_planner.reasoning.routine import RoutineNetwork, RoutineReasoner
+from rsd_planner.reasoning.routine_checkpoint import load_routine, routine_beside
+from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.reasoning.target import TokenSource
 from rsd_planner.scene import Scene
+from rsd_planner.simulation.cameras import Rig
+from rsd_planner.vla.checkpoint import Checkpoint, dtype_named
 
 ALONE = "autoregressive"
 PUBLIC_ROUND_COST = 6.25 / 5.8
@@ -142,10 +149,10 @@ class ReasoningBench:
         def prepared(reasoner: RoutineReasoner) -> None:
             reasoner.begin(prompt, context.last.hidden, planner.budget + 2)
 
-        works: dict[str, Callable[[], Any]] = {f"verify {size}": lambda size=size: judged(size) for size in sizes}
+        works: dict[str, Callable[[], Any]] = {f"verify {size}": partial(judged, size) for size in sizes}
         for name, reasoner in self.reasoners.items():
-            works[f"begin {name}"] = lambda reasoner=reasoner: prepared(reasoner)
-            works[f"draft {name}"] = lambda reasoner=reasoner: reasoner.propose([0], 64, planner.sampling)
+            works[f"begin {name}"] = partial(prepared, reasoner)
+            works[f"draft {name}"] = partial(reasoner.propose, [0], 64, planner.sampling)
         found: dict[str, list[float]] = {name: [] for name in works}
         for _ in range(turns):
             for name, work in works.items():
@@ -282,3 +289,32 @@ def as_json(bench: ReasoningBench, planner: Planner) -> dict[str, Any]:
         "prices_s": bench.prices,
         "public_round_cost": PUBLIC_ROUND_COST,
     }
+
+
+def run(
+    arguments: argparse.Namespace, moments: Callable[[str, int, int, Rig], Iterable[tuple[Scene, Scene, int]]]
+) -> int:
+    """The command. moments(split, drives, each, rig) renders what is reasoned about; ValueError without a draft."""
+    if arguments.quick:
+        arguments.drives, arguments.moments, arguments.repeats = min(arguments.drives, 5), 2, 2
+    beside = routine_beside(arguments.model)
+    drafts = arguments.draft or ([beside] if beside else [])
+    if not drafts:
+        raise ValueError(f"there is no {arguments.model}-routine; name a draft with --draft")
+    settings = PlannerSettings(sampling=Sampling(greedy=not arguments.sampled), draft="none")
+    dtype = dtype_named(arguments.dtype)
+    planner = Planner.from_checkpoint(Checkpoint.open(arguments.model), settings, dtype=dtype)
+    networks = {
+        draft.name if number else "routine": load_routine(draft, planner.model.device, dtype)
+        for number, draft in enumerate(drafts)
+    }
+    bench = ReasoningBench(planner, networks, arguments.blocks, arguments.repeats)
+    rig = Rig.from_yaml(arguments.rig)
+    bench.run(Moment(*one) for one in moments(arguments.split, arguments.drives, arguments.moments, rig))
+    figures = bench.figures()
+    print(f"{describe(planner)}; {len(bench.drives)} moments of {arguments.drives} {arguments.split} drives")
+    print(table(figures, bench.prices))
+    print(f"speed-up {next(one['speed_up'] for one in figures if one['way'] == bench.main):.2f}")
+    if arguments.out:
+        write_json(arguments.out, as_json(bench, planner))
+    return 0

@@ -62,8 +62,12 @@ class ReasonedRow:
         return self.length > 0
 
 
-def decode_autoregressively(target: Target, sampling: Sampling, ending: Ending, budget: int) -> list[ReasonedRow]:
+def decode_autoregressively(
+    target: Target, sampling: Sampling, ending: Ending, budget: int, first_row: int = 0
+) -> list[ReasonedRow]:
     """Lets the target write token by token; every row ends with future_start in the cache.
+
+    first_row is the number of the target's first row among several samples (the sampling's key).
 
     A row that spends its budget of tokens, or ends its text, without future_start is closed with
     the proper tokens and marked truncated. Room for budget + 2 tokens is needed.
@@ -75,7 +79,7 @@ def decode_autoregressively(target: Target, sampling: Sampling, ending: Ending, 
     logits = target.last.logits[:, -1]
     position = 0
     while not all(row.finished for row in rows):
-        chosen = sampling.choose(logits, position).tolist()
+        chosen = sampling.choose(logits, position, first_row).tolist()
         for index, row in enumerate(rows):
             if row.finished:
                 chosen[index] = ending.future_start  # fills the slot; masked out for the action expert

@@ -48,9 +48,9 @@ class Sampling:
             scaled = scaled.scatter(-1, order, ordered.masked_fill(beyond, -torch.inf))
         return scaled.log_softmax(dim=-1)
 
-    def choose(self, logits: Tensor, position: int) -> Tensor:
+    def choose(self, logits: Tensor, position: int, first_row: int = 0) -> Tensor:
         """Tokens [rows] for raw logits [rows, V] of the position-th generated token (from 0)."""
-        return self._choose(logits, [(row, position) for row in range(len(logits))])
+        return self._choose(logits, [(first_row + row, position) for row in range(len(logits))])
 
     def choose_along(self, logits: Tensor, position: int, row: int = 0) -> Tensor:
         """Tokens [k] for raw logits [k, V] of the tokens from position on of one row: the same as k single choices."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+
 
 class Processes:
     """A context in which named processes run; leaving it stops them (SIGINT, later SIGKILL)."""
@@ -49,6 +51,23 @@ class Processes:
         """Exit codes of the processes that have ended by themselves."""
         codes = {name: process.poll() for name, process in self.running.items()}
         return {name: code for name, code in codes.items() if code is not None}
+
+    def first_ended(self) -> tuple[str, int] | None:
+        """Waits for a process that ends by itself, and says which with what exit code; None after SIGINT or SIGTERM.
+
+        A KeyboardInterrupt could strike while a Popen holds its lock, and stopping it would then wait for ever.
+        """
+        told: list[int] = []
+        before = {number: signal.signal(number, lambda got, _: told.append(got)) for number in _STOPPING}
+        try:
+            while not told:
+                if ended := self.ended():
+                    return next(iter(ended.items()))
+                time.sleep(0.2)
+            return None
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def stop(self, patience_s: float = 15.0) -> dict[str, int]:
         """Stops all and returns their exit codes (negative: the signal that ended the process)."""

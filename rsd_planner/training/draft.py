@@ -18,7 +18,7 @@ from rsd_planner.reasoning.routine_checkpoint import save_routine
 from rsd_planner.training.draft_data import Chains, write_chains
 from rsd_planner.training.draft_losses import DraftBatch, DraftLosses, DraftWeights
 from rsd_planner.training.loop import TrainingLoop
-from rsd_planner.training.recipe import Stage, batch_indices, learning_rate
+from rsd_planner.training.recipe import Stage, batch_indices, folder, folders, learning_rate
 from rsd_planner.vla.checkpoint import Checkpoint
 
 
@@ -26,14 +26,16 @@ from rsd_planner.vla.checkpoint import Checkpoint
 class DraftTraining:
     """A distillation, as config/train/draft.yaml holds it.
 
-    target: checkpoint; train, validation: folders of shards; draft: entries of RoutineConfig that differ (its width is
-    the target's); blocks: blocks of each chain in a step, at random places.
+    target: checkpoint; train, validation: one or more folders of shards; draft: entries of RoutineConfig that differ
+    (its width is the target's); blocks: blocks of each chain in a step, at random places; pixels: area that pictures
+    are resized to, if it is to differ from the checkpoint's (for studies of the number of visual tokens).
     """
 
     target: Path
-    train: Path
-    validation: Path
+    train: tuple[Path, ...]
+    validation: tuple[Path, ...]
     out: Path
+    pixels: int | None = None
     samples: int = 3000
     validation_samples: int = 200
     target_layers: tuple[int, ...] = (2, 4, 6)
@@ -57,8 +59,8 @@ class DraftTraining:
         """Reads a distillation. Raises ValueError that names file and key."""
         try:
             content = yaml.safe_load(path.read_text()) | (overrides or {})
-            names = ("target", "train", "validation", "out")
-            target, train, validation, out = (Path(content.pop(name)).expanduser() for name in names)
+            target, out = (folder(content.pop(name)) for name in ("target", "out"))
+            train, validation = (folders(content.pop(name)) for name in ("train", "validation"))
             if "target_layers" in content:
                 content["target_layers"] = tuple(content["target_layers"])
             weights = DraftWeights(**content.pop("weights", {}))
@@ -79,7 +81,7 @@ class DraftTrainer(TrainingLoop[DraftBatch]):
                 ("train", run.train, run.samples),
                 ("validation", run.validation, run.validation_samples),
             ):
-                write_chains(run.target, [data], chains / name, run.target_layers, samples)
+                write_chains(run.target, data, chains / name, run.target_layers, samples, pixels=run.pixels)
         self._accelerator.wait_for_everyone()
         self._chains, self._unseen = Chains(chains / "train"), Chains(chains / "validation")
         self._target = Checkpoint.open(run.target).load(self._accelerator.device, torch.float32).requires_grad_(False)

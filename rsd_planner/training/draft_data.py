@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
@@ -27,21 +28,32 @@ _SHARD, _ROWS, _META = 64, 8, "meta.json"
 
 
 def write_chains(
-    target: Path, data: Sequence[Path], out: Path, layers: Sequence[int], samples: int, budget: int = 48
+    target: Path,
+    data: Sequence[Path],
+    out: Path,
+    layers: Sequence[int],
+    samples: int,
+    budget: int = 48,
+    pixels: int | None = None,
 ) -> None:
     """Lets the target reason greedily about recorded samples and keeps chains and layer inputs in shards.
 
-    Shards that are there are kept. Raises ValueError if out was written for another target or other layers.
+    pixels: area that pictures are resized to, if it is to differ from the checkpoint's. Shards that are there are kept.
+    Raises ValueError if out was written for another target or other layers.
     """
     checkpoint = Checkpoint.open(target)
     out.mkdir(parents=True, exist_ok=True)
     meta = {"target": _fingerprint(checkpoint), "layers": list(layers), "samples": samples, "budget": budget}
+    if pixels is not None:
+        meta["pixels"] = pixels
     known = out / _META
     if known.exists():
         before = json.loads(known.read_text())
         if {name: before.get(name) for name in meta} != meta:
             raise ValueError(f"{out} holds chains of another target, of other layers or another number; remove it")
     model = checkpoint.load(dtype=torch.float32)
+    if pixels is not None:
+        model.config = dataclasses.replace(model.config, min_pixels=pixels, max_pixels=pixels)
     prompter = Prompter.from_directory(target, checkpoint.config)
     recorded = Recorded(*data).spread(samples)
     collator = Collator(recorded, model, prompter)

@@ -85,12 +85,11 @@ class TargetTraining:
             content = yaml.safe_load(path.read_text()) | (overrides or {})
             stages = tuple(Stage(**stage) for stage in content.pop("stages"))
             shape = TargetShape(**content.pop("shape", {}))
-            train = content.pop("train")
-            folders = tuple(_path(folder) for folder in (train if isinstance(train, list) else [train]))
-            validation, out = _path(content.pop("validation")), _path(content.pop("out"))
+            train = folders(content.pop("train"))
+            validation, out = folder(content.pop("validation")), folder(content.pop("out"))
             if content.get("initial"):
-                content["initial"] = _path(content["initial"])
-            return cls(folders, validation, out, stages, shape, **content)
+                content["initial"] = folder(content["initial"])
+            return cls(train, validation, out, stages, shape, **content)
         except (OSError, TypeError, KeyError, yaml.YAMLError) as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -108,8 +107,14 @@ class TargetTraining:
         raise ValueError("the run is over")
 
 
-def _path(text: str) -> Path:
+def folder(text: str) -> Path:
+    """A folder as a file of a run names it."""
     return Path(text).expanduser()
+
+
+def folders(named: str | list[str]) -> tuple[Path, ...]:
+    """One or more of them."""
+    return tuple(folder(text) for text in (named if isinstance(named, list) else [named]))
 
 
 def learning_rate(stage: Stage, step: int) -> float:

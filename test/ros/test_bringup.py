@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -104,6 +105,18 @@ def test_drive_starts_the_nodes_and_stops_them(tmp_path, tiny_directory):
         assert drive.wait(30) == 0
     running = subprocess.run(["ps", "ax", "-o", "args"], capture_output=True, text=True).stdout
     assert f"model:={tiny_directory}" not in running
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_waiting_for_processes_ends_with_the_first_or_with_a_signal(tmp_path, number):
+    before = signal.getsignal(number)
+    with Processes(os.environ, tmp_path) as processes:
+        processes.start("long", ["sleep", "60"])
+        threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+        assert processes.first_ended() is None and signal.getsignal(number) is before
+        processes.start("short", ["sh", "-c", "exit 3"])
+        assert processes.first_ended() == ("short", 3)
+    assert processes.running["long"].returncode == -signal.SIGINT
 
 
 def test_drive_ends_with_the_node_that_fails(tmp_path):

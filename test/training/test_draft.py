@@ -207,7 +207,7 @@ def test_a_network_is_read_as_it_was_written(tmp_path):
 def test_a_distillation_from_data_to_draft(data, fresh_target, tmp_path):
     """The whole command on a random target: its chains are written once, the draft learns them, it resumes."""
     run = DraftTraining(
-        target=fresh_target, train=data / "train", validation=data / "train", out=tmp_path / "flat", samples=8,
+        target=fresh_target, train=(data / "train",), validation=(data / "train",), out=tmp_path / "flat", samples=8,
         validation_samples=8, target_layers=(0, 2), steps=200, batch=4, learning_rate=3e-3, warm_up=5, ema=0.9,
         draft={"layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 32, "intermediate": 64, "sections": [6, 5, 5]},
         evaluate_every=1000,
