@@ -116,7 +116,8 @@ def test_waiting_for_processes_ends_with_the_first_or_with_a_signal(tmp_path, nu
         assert processes.first_ended() is None and signal.getsignal(number) is before
         processes.start("short", ["sh", "-c", "exit 3"])
         assert processes.first_ended() == ("short", 3)
-    assert processes.running["long"].returncode == -signal.SIGINT
+        # Where the tests run in the background, a child may ignore SIGINT: SIGKILL ends it then.
+        assert processes.stop(patience_s=1.0)["long"] in (-signal.SIGINT, -signal.SIGKILL)
 
 
 def test_drive_ends_with_the_node_that_fails(tmp_path):
