@@ -147,7 +147,7 @@ def listening(network: RoutineNetwork) -> Iterator[list[Tensor]]:
 
 def table(results: dict[str, list[dict[str, float]]]) -> list[str]:
     """Mean and spread over the seeds, as Markdown."""
-    lines = ["| positions, context | " + " | ".join(FIGURES) + " |", "| --- |" + " ---: |" * len(FIGURES)]
+    lines = ["| what differs | " + " | ".join(FIGURES) + " |", "| --- |" + " ---: |" * len(FIGURES)]
     for variant, runs in results.items():
         cells = []
         for name in FIGURES:

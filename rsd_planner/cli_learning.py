@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from rsd_planner.ros.bringup import share_directory, shipped_model
+from rsd_planner.ros.bringup import own_rig, share_directory, shipped_model
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -60,9 +60,7 @@ def _bench_reasoning(arguments: argparse.Namespace) -> int:
     from rsd_planner.evaluation.reasoning_bench import run
     from rsd_planner.training.samples import moments_of_drives
 
-    own_rig = arguments.model / "cameras.yaml"
-    if arguments.rig is None:
-        arguments.rig = own_rig if own_rig.is_file() else share_directory() / "config" / "cameras.yaml"
+    arguments.rig = arguments.rig or own_rig(arguments.model) or share_directory() / "config" / "cameras.yaml"
     return run(arguments, moments_of_drives)
 
 

@@ -107,10 +107,7 @@ class Planner:
         model = checkpoint.load(device, dtype)
         if settings.draft == "none" or named is None:
             return cls(model, prompter, settings)
-        routine = load_routine(named, model.device, model.action_out_proj.weight.dtype)
-        text = checkpoint.config.vlm.text_config
-        routine.config.check_target(text.hidden_size, text.num_hidden_layers, named)
-        return cls(model, prompter, settings, routine)
+        return cls(model, prompter, settings, routine_for(model, named))
 
     @property
     def history_poses(self) -> int:
@@ -222,6 +219,14 @@ class Planner:
             truncated=row.truncated,
             rounds=tuple(row.rounds),
         )
+
+
+def routine_for(model: Alpamayo, directory: Path) -> RoutineNetwork:
+    """A routine reasoner where a target is and in its dtype. Raises ValueError if there is none or it does not fit."""
+    routine = load_routine(directory, model.device, model.action_out_proj.weight.dtype)
+    text = model.config.vlm.text_config
+    routine.config.check_target(text.hidden_size, text.num_hidden_layers, directory)
+    return routine
 
 
 class _Stopwatch:

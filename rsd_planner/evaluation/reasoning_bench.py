@@ -20,11 +20,11 @@ import torch
 
 from rsd_planner.evaluation.metrics import bootstrap
 from rsd_planner.evaluation.results import write_json
-from rsd_planner.planner import Planner, PlannerSettings
+from rsd_planner.planner import Planner, PlannerSettings, routine_for
 from rsd_planner.reasoning.decoding import ReasonedRow, decode_autoregressively, decode_speculatively
 from rsd_planner.reasoning.drafts import DraftSource, FirstOf, PreviousChain, PromptLookup
 from rsd_planner.reasoning.routine import RoutineNetwork, RoutineReasoner
-from rsd_planner.reasoning.routine_checkpoint import load_routine, routine_beside
+from rsd_planner.reasoning.routine_checkpoint import routine_beside
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.reasoning.target import TokenSource
 from rsd_planner.scene import Scene
@@ -47,11 +47,15 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Way:
-    """One way of decoding: where drafts come from (None: nowhere) and how many tokens a pass judges."""
+    """One way of decoding: where drafts come from (None: nowhere) and how many tokens a pass judges.
+
+    reasoner: name of the routine reasoner that drafts alone, whose prices the cost model takes; empty if there is none.
+    """
 
     name: str
     source: DraftSource | None = None
     block: int = 0
+    reasoner: str = ""
 
 
 @dataclass
@@ -84,7 +88,7 @@ class ReasoningBench:
         for number, (name, reasoner) in enumerate(reasoners.items()):
             own = reasoner.network.config.block
             sweep = [block for block in blocks if block < own] if number == 0 else []
-            self.ways += [Way(f"{name}, block {block}", reasoner, block) for block in [*sweep, own]]
+            self.ways += [Way(f"{name}, block {block}", reasoner, block, name) for block in [*sweep, own]]
             if number == 0:
                 self.main = self.ways[-1].name
                 self.ways.append(Way(f"previous chain, then {name}", FirstOf(self._previous, reasoner), own))
@@ -204,9 +208,8 @@ class ReasoningBench:
         if rounds:
             found["time_shares"] = {name: part / whole for name, part in spent.items()}
             found["time_shares"]["rest"] = 1.0 - sum(found["time_shares"].values())
-        reasoner = next((name for name in self.reasoners if way.name.startswith(f"{name}, ")), None)
-        if reasoner is not None:
-            found |= self._predicted(reasoner, way.block, found)
+        if way.reasoner:
+            found |= self._predicted(way.reasoner, way.block, found)
         return found
 
     def _predicted(self, reasoner: str, block: int, found: dict[str, Any]) -> dict[str, float]:
@@ -277,23 +280,20 @@ def describe(planner: Planner) -> str:
     return f"{where}, {str(weight.dtype).removeprefix('torch.')}, torch {torch.__version__}, {how}"
 
 
-def as_json(bench: ReasoningBench, planner: Planner) -> dict[str, Any]:
+def as_json(bench: ReasoningBench, planner: Planner, figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Everything, for a file."""
-    sampling = dataclasses.asdict(planner.sampling)
     return {
         "machine": describe(planner),
-        "sampling": sampling,
+        "sampling": dataclasses.asdict(planner.sampling),
         "moments": len(bench.drives),
         "drives": len(set(bench.drives)),
-        "ways": bench.figures(),
+        "ways": figures,
         "prices_s": bench.prices,
         "public_round_cost": PUBLIC_ROUND_COST,
     }
 
 
-def run(
-    arguments: argparse.Namespace, moments: Callable[[str, int, int, Rig], Iterable[tuple[Scene, Scene, int]]]
-) -> int:
+def run(arguments: argparse.Namespace, moments: Callable[[str, int, int, Rig], Iterable[Moment]]) -> int:
     """The command. moments(split, drives, each, rig) renders what is reasoned about; ValueError without a draft."""
     if arguments.quick:
         arguments.drives, arguments.moments, arguments.repeats = min(arguments.drives, 5), 2, 2
@@ -302,19 +302,17 @@ def run(
     if not drafts:
         raise ValueError(f"there is no {arguments.model}-routine; name a draft with --draft")
     settings = PlannerSettings(sampling=Sampling(greedy=not arguments.sampled), draft="none")
-    dtype = dtype_named(arguments.dtype)
-    planner = Planner.from_checkpoint(Checkpoint.open(arguments.model), settings, dtype=dtype)
+    checkpoint = Checkpoint.open(arguments.model)
+    planner = Planner.from_checkpoint(checkpoint, settings, dtype=dtype_named(arguments.dtype))
     networks = {
-        draft.name if number else "routine": load_routine(draft, planner.model.device, dtype)
-        for number, draft in enumerate(drafts)
+        str(draft) if number else "routine": routine_for(planner.model, draft) for number, draft in enumerate(drafts)
     }
     bench = ReasoningBench(planner, networks, arguments.blocks, arguments.repeats)
-    rig = Rig.from_yaml(arguments.rig)
-    bench.run(Moment(*one) for one in moments(arguments.split, arguments.drives, arguments.moments, rig))
+    bench.run(moments(arguments.split, arguments.drives, arguments.moments, Rig.from_yaml(arguments.rig)))
     figures = bench.figures()
     print(f"{describe(planner)}; {len(bench.drives)} moments of {arguments.drives} {arguments.split} drives")
     print(table(figures, bench.prices))
     print(f"speed-up {next(one['speed_up'] for one in figures if one['way'] == bench.main):.2f}")
     if arguments.out:
-        write_json(arguments.out, as_json(bench, planner))
+        write_json(arguments.out, as_json(bench, planner, figures))
     return 0

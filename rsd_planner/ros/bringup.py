@@ -102,6 +102,12 @@ def planner_nodes(
     return nodes
 
 
+def own_rig(model: Path) -> Path | None:
+    """YAML of the cameras that a checkpoint was trained with, if it comes with one."""
+    rig = model / "cameras.yaml"
+    return rig if rig.is_file() else None
+
+
 def simulation_nodes(
     planner: NodeDescription | None, simulator: Mapping[str, str | bool | int | float], log_level: str = "info"
 ) -> list[NodeDescription]:
@@ -111,8 +117,8 @@ def simulation_nodes(
     the cameras that it was trained with (cameras.yaml) sees through these, unless simulator names a rig.
     """
     config = share_directory() / "config"
-    if planner is not None and (own_rig := Path(str(planner.overrides.get("model", ""))) / "cameras.yaml").is_file():
-        simulator = {"rig": str(own_rig), **simulator}
+    if planner is not None and (rig := own_rig(Path(str(planner.overrides.get("model", ""))))) is not None:
+        simulator = {"rig": str(rig), **simulator}
     sim_time: dict[str, str | bool | int | float] = {"use_sim_time": True}
     if planner is None:
         planner = NodeDescription(

@@ -11,7 +11,7 @@ import io
 import json
 import tarfile
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -111,8 +111,18 @@ def is_disturbed(split: str, clip: int) -> bool:
     return split == "train" and (clip // len(FAMILIES)) % 2 == 1
 
 
-def record_clip(split: str, clip: int, renderer: Renderer, wheel: Wheel | None = None) -> Iterator[Sample]:
-    """Lets the expert, or who else is at the wheel, drive a clip and yields its samples with the expert's plans."""
+def samples_of_a_clip() -> int:
+    """How many samples a clip gives that is driven to its end."""
+    return (round(CLIP_S * 10) - HISTORY_POSES) // _SAMPLE_EVERY + 1
+
+
+def record_clip(
+    split: str, clip: int, renderer: Renderer, wheel: Wheel | None = None, wanted: Collection[int] | None = None
+) -> Iterator[Sample]:
+    """Lets the expert, or who else is at the wheel, drive a clip and yields its samples with the expert's plans.
+
+    wanted: numbers of the samples to be taken, from 0 (None: all).
+    """
     family, seed = clip_source(clip)
     world = build(family, split, seed)
     renderer.load(world)
@@ -124,9 +134,11 @@ def record_clip(split: str, clip: int, renderer: Renderer, wheel: Wheel | None =
     def watch(world: World) -> None:
         poses.append((world.ego.x_m, world.ego.y_m, world.ego.yaw_rad))
         period = round(world.time_s * 10)
-        if wheel is not None or (period - HISTORY_POSES) % _SAMPLE_EVERY >= _SAMPLE_EVERY - FRAMES:
+        number, phase = divmod(period - HISTORY_POSES, _SAMPLE_EVERY)
+        takes = wanted is None or number + 1 in wanted
+        if wheel is not None or (takes and phase >= _SAMPLE_EVERY - FRAMES):
             pictures.append(renderer.render(world))
-        if len(poses) == HISTORY_POSES and (period - HISTORY_POSES) % _SAMPLE_EVERY == _SAMPLE_EVERY - 1:
+        if takes and len(poses) == HISTORY_POSES and phase == _SAMPLE_EVERY - 1:
             samples.append(_sample(world, family, split, seed, list(poses), list(pictures)))
 
     def policy(world: World) -> Reference:
@@ -138,7 +150,8 @@ def record_clip(split: str, clip: int, renderer: Renderer, wheel: Wheel | None =
     if wheel is not None:
         wheel.begin()
     # Pure pursuit follows the expert as closely as the MPC does, in a third of the time.
-    drive(world, CLIP_S, policy, watch=watch, disturbance=disturbance, tracker=PurePursuit(world.vehicle))
+    seconds = CLIP_S if wanted is None else (HISTORY_POSES + _SAMPLE_EVERY * max(wanted)) / 10
+    drive(world, seconds, policy, watch=watch, disturbance=disturbance, tracker=PurePursuit(world.vehicle))
     yield from samples
 
 

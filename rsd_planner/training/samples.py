@@ -17,12 +17,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rsd_planner.buffers import NANOSECONDS
+from rsd_planner.evaluation.reasoning_bench import Moment
 from rsd_planner.scene import CameraFrames, EgoHistory, Scene
 from rsd_planner.simulation.cameras import Renderer, Rig
 from rsd_planner.simulation.description import QUESTION, describe
 from rsd_planner.simulation.snapshot import restore
 from rsd_planner.simulation.world import World
-from rsd_planner.training.clips import FRAMES, Sample, read_shard, record_clip
+from rsd_planner.training.clips import FRAMES, Sample, read_shard, record_clip, samples_of_a_clip
 from rsd_planner.training.sight import Sights, look, stack
 from rsd_planner.vla.action_space import ActionSpace, yaw_rotation
 from rsd_planner.vla.model import Alpamayo
@@ -138,23 +139,21 @@ def scene_of(
     return Scene(t0_ns, cameras, history)
 
 
-def moments_of_drives(
-    split: str, clips: int, each: int, rig: Rig, progress: bool = True
-) -> Iterator[tuple[Scene, Scene, int]]:
-    """Independent moments of drives, rendered now: a scene, the one half a second before it, and the clip's number.
+def moments_of_drives(split: str, clips: int, each: int, rig: Rig, progress: bool = True) -> Iterator[Moment]:
+    """Independent moments of drives, rendered now, each with the one half a second before it.
 
     each: moments of a clip, evenly over it. Raises ValueError for an unknown split.
     """
     renderer = Renderer(rig)
     try:
         for clip in tqdm(range(clips), unit="drive", desc="rendering", disable=not progress, leave=False):
-            samples = list(record_clip(split, clip, renderer))
-            for index in np.linspace(1, len(samples) - 1, each + 2).round().astype(int)[1:-1]:
-                before, now = (
-                    scene_of(one.time_s, one.history, one.speed_mps, one.frames)
-                    for one in samples[index - 1 : index + 1]
-                )
-                yield now, before, clip
+            taken = np.linspace(1, samples_of_a_clip() - 1, each + 2).round().astype(int)[1:-1].tolist()
+            wanted = {number for last in taken for number in (last - 1, last)}
+            scenes = {
+                number: scene_of(one.time_s, one.history, one.speed_mps, one.frames)
+                for number, one in zip(sorted(wanted), record_clip(split, clip, renderer, wanted=wanted), strict=True)
+            }
+            yield from (Moment(scenes[last], scenes[last - 1], clip) for last in taken)
     finally:
         renderer.close()
 

@@ -16,7 +16,7 @@ from rsd_planner.reasoning.routine import RoutineReasoner
 from rsd_planner.reasoning.routine_checkpoint import load_routine, routine_beside
 from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.reasoning.target import TokenSource
-from rsd_planner.ros.bringup import shipped_model
+from rsd_planner.ros.bringup import own_rig, shipped_model
 from rsd_planner.simulation.cameras import Rig
 from rsd_planner.training.samples import moments_of_drives
 from rsd_planner.vla.checkpoint import Checkpoint
@@ -38,7 +38,7 @@ def routine(planner) -> RoutineReasoner:
 
 @pytest.fixture(scope="module")
 def scenes():
-    rig = Rig.from_yaml(MODEL / "cameras.yaml")
+    rig = Rig.from_yaml(own_rig(MODEL))
     return [scene for scene, _, _ in moments_of_drives("held-out", 4, 3, rig, progress=False)]
 
 

@@ -43,6 +43,19 @@ def samples(rig_file):
     return made
 
 
+def test_some_samples_are_those_of_the_whole_clip(rig_file, samples):
+    renderer = Renderer(Rig.from_yaml(rig_file))
+    some = list(record_clip("train", list(FAMILIES).index("follow"), renderer, wanted={0, 7, 8}))
+    renderer.close()
+    assert len(samples) == clips.samples_of_a_clip() and [one.key for one in some] == [
+        samples[k].key for k in (0, 7, 8)
+    ]
+    for one, number in zip(some, (0, 7, 8), strict=True):
+        np.testing.assert_array_equal(one.history, samples[number].history)
+        for made, known in zip(one.frames["front"], samples[number].frames["front"], strict=True):
+            np.testing.assert_array_equal(made, known)
+
+
 def test_families_take_turns():
     sources = [clip_source(clip) for clip in range(2 * len(FAMILIES))]
     assert [family for family, _ in sources] == list(FAMILIES) * 2
