@@ -77,6 +77,9 @@ def test_the_bench_measures_what_it_says(tmp_path, monkeypatch, capsys):
     assert set(ways) >= {"autoregressive", "prompt lookup", "previous chain", "routine, block 4", "routine, block 16"}
     assert told["moments"] == 4 and ways["autoregressive"]["speed_up"] == 1.0
     for way in ways.values():
+        moments = way["speed_up_of_moments"]
+        assert way["speed_up"] == pytest.approx(np.median(moments)) and len(moments) == 4
+        assert min(moments) <= way["speed_up_low"] <= way["speed_up"] <= way["speed_up_high"] <= max(moments)
         assert way["chains_that_differ"] == 0 and way["largest_margin"] < 1e-3
         shares = way["routine_share"] + way["previous_share"]
         # Every round commits one token of the target's own (no chain was cut here).
