@@ -32,7 +32,7 @@ from panda3d.core import (
 from scipy.spatial.transform import Rotation
 
 from rsd_planner.simulation.actors import Actor
-from rsd_planner.simulation.models import actor_node
+from rsd_planner.simulation.models import ActorModel
 from rsd_planner.simulation.scenery import Scenery
 from rsd_planner.simulation.world import World
 
@@ -135,7 +135,7 @@ class Renderer:
             output.make_display_region().set_camera(self._camera(spec, number))
             self._outputs.append((output, texture))
         self._scenery: Scenery | None = None
-        self._actors: dict[str, NodePath] = {}
+        self._actors: dict[str, ActorModel] = {}
 
     def close(self) -> None:
         """Gives the buffers back."""
@@ -147,8 +147,8 @@ class Renderer:
         """Builds what the world looks like; to be called once for a world before `render`."""
         if self._scenery is not None:
             self._scenery.remove()
-        for node in self._actors.values():
-            node.remove_node()
+        for model in self._actors.values():
+            model.node.remove_node()
         self._actors.clear()
         self._scenery = Scenery(world, self._root)
         sky = self._scenery.sky
@@ -166,21 +166,22 @@ class Renderer:
         self._ego.set_pos(ego.x_m, ego.y_m, 0.0)
         self._ego.set_h(math.degrees(ego.yaw_rad))
         for actor in world.actors:
-            self._place(actor)
+            self._place(actor, world.time_s)
         self._engine.render_frame()
         return {spec.name: _pixels(texture) for spec, (_, texture) in zip(self.rig.cameras, self._outputs, strict=True)}
 
-    def _place(self, actor: Actor) -> None:
-        node = self._actors.get(actor.name)
-        if node is None:
-            node = self._actors[actor.name] = actor_node(actor)
-            node.reparent_to(self._root)
-            node.set_bin("fixed", _ACTOR_BIN + len(self._actors))
+    def _place(self, actor: Actor, time_s: float) -> None:
+        model = self._actors.get(actor.name)
+        if model is None:
+            model = self._actors[actor.name] = ActorModel(actor)
+            model.node.reparent_to(self._root)
+            model.node.set_bin("fixed", _ACTOR_BIN + len(self._actors))
             if self._scenery is not None:
-                node.set_color_scale(*self._scenery.brightness, 1.0)
+                model.node.set_color_scale(*self._scenery.brightness, 1.0)
         x, y, yaw = actor.pose()
-        node.set_pos(x, y, 0.0)
-        node.set_h(math.degrees(yaw))
+        model.node.set_pos(x, y, 0.0)
+        model.node.set_h(math.degrees(yaw))
+        model.signal(actor, time_s)
 
     def _camera(self, spec: CameraSpec, number: int) -> NodePath:
         width, height = self.rig.resolution

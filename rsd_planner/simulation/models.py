@@ -33,6 +33,10 @@ PAINT: dict[str, Colour] = {
 _GLASS: Colour = (0.12, 0.15, 0.20)
 _TYRE: Colour = (0.04, 0.04, 0.04)
 _SKIN: Colour = (0.85, 0.65, 0.52)
+_TAIL_LIGHT: Colour = (0.45, 0.02, 0.02)
+_BRAKE_LIGHT: Colour = (1.0, 0.42, 0.36)
+_INDICATOR: Colour = (1.0, 0.78, 0.2)
+_BRAKES_BELOW_MPS2, _BLINKS_HZ = -0.4, 1.5
 # Light from above and the front: how bright each face of a box is (+x, -x, +y, -y, +z, -z).
 _SHADES = (0.86, 0.80, 0.70, 0.66, 1.0, 0.4)
 _FACES = ((1, 3, 7, 5), (2, 0, 4, 6), (3, 2, 6, 7), (0, 1, 5, 4), (4, 5, 7, 6), (2, 3, 1, 0))
@@ -106,8 +110,47 @@ def noise_texture(seed: int, contrast: float) -> Texture:
     return texture
 
 
-def actor_node(actor: Actor) -> NodePath:
-    """An actor's body around its middle on the ground."""
+class ActorModel:
+    """An actor's body around its middle on the ground, with the lamps that it lights now and then."""
+
+    def __init__(self, actor: Actor) -> None:
+        self.node = NodePath(actor.name)
+        _body(actor).reparent_to(self.node)
+        self._lamps: dict[str, NodePath] = {}
+        if actor.kind in (Kind.CAR, Kind.TRUCK, Kind.BUS):
+            for name, mesh in _signals(actor).items():
+                self._lamps[name] = mesh.node(name)
+                self._lamps[name].reparent_to(self.node)
+
+    def signal(self, actor: Actor, time_s: float) -> None:
+        """Lights the brake lights of who brakes or waits, and the indicators, blinking, of who moves to a side."""
+        waits = actor.speed_mps < 0.1 and not actor.stands_for_good
+        moves = actor.direction * actor.drift_mps
+        blinks = time_s * _BLINKS_HZ % 1.0 < 0.5
+        lit = {
+            "brake lights": waits or actor.acceleration_mps2 < _BRAKES_BELOW_MPS2,
+            "left indicators": moves > 0 and blinks,
+            "right indicators": moves < 0 and blinks,
+        }
+        for name, node in self._lamps.items():
+            node.show() if lit[name] else node.hide()
+
+
+def _signals(actor: Actor) -> dict[str, Mesh]:
+    """Lit lamps by name, a little before those that are out."""
+    length, width, height = actor.kind.size_m
+    low = 0.5 if actor.kind is Kind.CAR else 0.6
+    brakes, left, right = Mesh(), Mesh(), Mesh()
+    for y in (-width / 2 + 0.26, width / 2 - 0.26):
+        brakes.box((-length / 2 - 0.06, y, low), (0.08, 0.46, 0.3), _BRAKE_LIGHT)
+    brakes.box((-length / 2 - 0.06, 0.0, height - 0.45), (0.08, width * 0.4, 0.14), _BRAKE_LIGHT)
+    for mesh, side in ((left, 1.0), (right, -1.0)):
+        for x in (-length / 2 - 0.06, length / 2 + 0.06):
+            mesh.box((x, side * (width / 2 - 0.14), low + 0.32), (0.1, 0.3, 0.22), _INDICATOR)
+    return {"brake lights": brakes, "left indicators": left, "right indicators": right}
+
+
+def _body(actor: Actor) -> NodePath:
     mesh = Mesh()
     paint = PAINT[actor.colour]
     length, width, height = actor.kind.size_m
@@ -164,7 +207,7 @@ def _wheels(mesh: Mesh, length: float, width: float, radius: float) -> None:
 def _lamps(mesh: Mesh, length: float, width: float, z: float) -> None:
     for y in (-width / 2 + 0.22, width / 2 - 0.22):
         mesh.box((length / 2, y, z), (0.08, 0.34, 0.16), (1.0, 1.0, 0.85))
-        mesh.box((-length / 2, y, z), (0.08, 0.34, 0.18), (0.85, 0.02, 0.02))
+        mesh.box((-length / 2, y, z), (0.08, 0.34, 0.18), _TAIL_LIGHT)
 
 
 def _person(mesh: Mesh, x: float, z: float, paint: Colour) -> None:

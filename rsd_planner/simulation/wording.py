@@ -95,15 +95,17 @@ _WHAT_WORDS: dict[str, tuple[str, ...]] = {kind.value: (kind.value,) for kind in
     Kind.BROKEN_DOWN_VEHICLE.value: ("broken-down vehicle", "stranded car with hazard lights"),
 }
 # "Decision because cause." and "Cause, so decision."
+_PREFERENCE = 2.0
 _ORDERS = ("{decision} {join} {cause}.", "{cause}, so {decision}.")
 
 
 def write(meaning: Meaning, seed: int) -> str:
-    """A text that says the meaning; the seed picks the wording."""
+    """A text that says the meaning; the seed picks the wording, of which people prefer some (as 1 / rank^2)."""
     random = np.random.default_rng(seed)
 
     def pick(options: tuple[str, ...]) -> str:
-        return options[int(random.integers(len(options)))]
+        liking = np.arange(1.0, len(options) + 1.0) ** -_PREFERENCE
+        return options[int(random.choice(len(options), p=liking / liking.sum()))]
 
     cause = pick(_CAUSES[meaning.cause])
     for slot, words in _slots(meaning.cause).items():

@@ -84,12 +84,15 @@ def attend(
         return own[0], None
     rows, heads, length, size = query.shape
     groups, slots = key.shape[1], key.shape[2]
-    scores = (query.reshape(rows, groups, -1, size) @ key.transpose(-1, -2)).view(rows, heads, length, slots) * scaling
+    # Scaled before the product and kept in its type: there are many more scores than queries.
+    query = (query * scaling).reshape(rows, groups, -1, size)
+    scores = (query @ key.transpose(-1, -2)).view(rows, heads, length, slots)
     if attention_mask is None and is_causal and length > 1:
         attention_mask = torch.ones(length, slots, dtype=torch.bool).tril()
     if attention_mask is not None:
         scores = scores + torch.zeros(attention_mask.shape, dtype=scores.dtype).masked_fill(~attention_mask, -math.inf)
-    weights = scores.softmax(dim=-1).to(value.dtype)
+    with torch.autocast("cpu", enabled=False):
+        weights = scores.softmax(dim=-1)
     mixed = (weights.view(rows, groups, -1, slots) @ value).view(rows, heads, length, size)
     return mixed.transpose(1, 2), None
 

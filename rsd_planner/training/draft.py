@@ -27,8 +27,10 @@ class DraftTraining:
     """A distillation, as config/train/draft.yaml holds it.
 
     target: checkpoint; train, validation: one or more folders of shards; draft: entries of RoutineConfig that differ
-    (its width is the target's); blocks: blocks of each chain in a step, at random places; pixels: area that pictures
-    are resized to, if it is to differ from the checkpoint's (for studies of the number of visual tokens).
+    (its width is the target's); sampled: share of the training chains that are drawn as a planner draws them, not
+    greedy; blocks: blocks of each chain in a step, the first at its beginning, the others at random places; pixels:
+    area that pictures are resized to, if it is to differ from the checkpoint's (for studies of the number of visual
+    tokens).
     """
 
     target: Path
@@ -37,6 +39,7 @@ class DraftTraining:
     out: Path
     pixels: int | None = None
     samples: int = 3000
+    sampled: float = 0.5
     validation_samples: int = 200
     target_layers: tuple[int, ...] = (2, 4, 6)
     draft: dict[str, Any] = field(default_factory=dict)
@@ -77,11 +80,13 @@ class DraftTrainer(TrainingLoop[DraftBatch]):
         self.run = run
         chains = run.out.parent / "chains"
         if self._accelerator.is_main_process:
-            for name, data, samples in (
-                ("train", run.train, run.samples),
-                ("validation", run.validation, run.validation_samples),
+            for name, data, samples, sampled in (
+                ("train", run.train, run.samples, run.sampled),
+                ("validation", run.validation, run.validation_samples, 0.0),
             ):
-                write_chains(run.target, data, chains / name, run.target_layers, samples, pixels=run.pixels)
+                write_chains(
+                    run.target, data, chains / name, run.target_layers, samples, pixels=run.pixels, sampled=sampled
+                )
         self._accelerator.wait_for_everyone()
         self._chains, self._unseen = Chains(chains / "train"), Chains(chains / "validation")
         self._target = Checkpoint.open(run.target).load(self._accelerator.device, torch.float32).requires_grad_(False)
@@ -106,6 +111,7 @@ class DraftTrainer(TrainingLoop[DraftBatch]):
         most = (batch.lengths - 1).clamp_min(1)
         drawn = torch.rand(len(batch.lengths), self.run.blocks, generator=generator)
         starts = (drawn * most[:, None]).long()
+        starts[:, 0] = 0  # where most rounds begin
         device = self._accelerator.device
         figures = self._losses(batch.on(device), starts.to(device), self.run.weights)
         return figures.loss, {"loss": figures.loss, "accepted": figures.accepted}

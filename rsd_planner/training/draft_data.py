@@ -35,30 +35,32 @@ def write_chains(
     samples: int,
     budget: int = 48,
     pixels: int | None = None,
+    sampled: float = 0.0,
 ) -> None:
-    """Lets the target reason greedily about recorded samples and keeps chains and layer inputs in shards.
+    """Lets the target reason about recorded samples and keeps chains and layer inputs in shards.
 
-    pixels: area that pictures are resized to, if it is to differ from the checkpoint's. Shards that are there are kept.
+    sampled: share of the chains that are drawn as a planner draws them by default; the others are greedy. pixels: area
+    that pictures are resized to, if it is to differ from the checkpoint's. Shards that are there are kept.
     Raises ValueError if out was written for another target or other layers.
     """
     checkpoint = Checkpoint.open(target)
     out.mkdir(parents=True, exist_ok=True)
     meta = {"target": _fingerprint(checkpoint), "layers": list(layers), "samples": samples, "budget": budget}
-    if pixels is not None:
-        meta["pixels"] = pixels
+    meta |= {"pixels": pixels} if pixels is not None else {}
+    meta |= {"sampled": sampled} if sampled else {}
     known = out / _META
     if known.exists():
         before = json.loads(known.read_text())
         if {name: before.get(name) for name in meta} != meta:
             raise ValueError(f"{out} holds chains of another target, of other layers or another number; remove it")
-    model = checkpoint.load(dtype=torch.float32)
+    model = checkpoint.load()
     if pixels is not None:
         model.config = dataclasses.replace(model.config, min_pixels=pixels, max_pixels=pixels)
     prompter = Prompter.from_directory(target, checkpoint.config)
     recorded = Recorded(*data).spread(samples)
     collator = Collator(recorded, model, prompter)
     ending = Ending(model.config.future_start_token, prompter.token_id("im_end"), prompter.token_id("cot_end"))
-    sampling = Sampling(greedy=True, masked=model.masked_tokens)
+    greedy, drawn = Sampling(greedy=True, masked=model.masked_tokens), Sampling(masked=model.masked_tokens)
     for begin in tqdm(range(0, len(recorded), _SHARD), unit="shard", desc=out.name):
         path = out / f"{begin:06d}.safetensors"
         if path.exists() and known.exists():
@@ -69,7 +71,9 @@ def write_chains(
             prompts = batch.tokens[:, : batch.prompt_length].to(model.device)
             features = model.encode_images(ImagePatches(batch.pixels, batch.grid))
             context = model.prefill(prompts, features, batch.grid, extra=budget + 2, keep=layers)
-            rows = decode_autoregressively(context, sampling, ending, budget)
+            number = first // _ROWS
+            draws = int((number + 1) * sampled) > int(number * sampled)
+            rows = decode_autoregressively(context, drawn if draws else greedy, ending, budget, first_row=first)
             longest = max(len(row.tokens) for row in rows)
             chain = torch.full((len(rows), budget + 2), ending.future_start)
             for index, row in enumerate(rows):

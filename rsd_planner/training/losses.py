@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rsd_planner.training.cpu import for_training
 from rsd_planner.training.samples import IGNORED, Batch
-from rsd_planner.training.sight import SightHeads
+from rsd_planner.training.sight import MotionHead, SightHeads
 from rsd_planner.vla.action_expert import ActionExpert
 from rsd_planner.vla.backbone import rope_positions, run_layers
 from rsd_planner.vla.model import Alpamayo
@@ -50,15 +50,18 @@ class _Context:
 
 @dataclass(frozen=True)
 class Losses:
-    """words: mean cross-entropy over the tokens to be said; flow: mean squared error of the velocity; sight: see
-    training.sight. right: share of the words, seen: of the things, whose most probable value is the true one.
+    """words: mean cross-entropy over the tokens to be said; flow: mean squared error of the velocity; sight and motion:
+    see training.sight. right: share of the words, seen: of the things, whose most probable value is the true one;
+    closing: mean error of how fast things come nearer (m/s).
     """
 
     words: Tensor
     flow: Tensor
     sight: Tensor
+    motion: Tensor
     right: Tensor
     seen: Tensor
+    closing: Tensor
 
 
 @dataclass(frozen=True)
@@ -68,22 +71,36 @@ class Weights:
     words: float = 1.0
     flow: float = 0.0
     sight: float = 0.0
+    motion: float = 0.0
     detach: bool = True
+
+    @property
+    def needs_sights(self) -> bool:
+        """Whether what the pictures show must be known."""
+        return self.sight > 0 or self.motion > 0
 
     def total(self, losses: Losses) -> Tensor:
         """The loss to be lowered."""
-        return self.words * losses.words + self.flow * losses.flow + self.sight * losses.sight
+        parts = ("words", "flow", "sight", "motion")
+        return sum((getattr(self, part) * getattr(losses, part) for part in parts), losses.words.new_zeros(()))
 
 
 class TargetLosses(nn.Module):
     """A model with its losses, so that a wrapper (FSDP, DDP) sees one forward."""
 
-    def __init__(self, model: Alpamayo, heads: SightHeads | None = None) -> None:
+    def __init__(self, model: Alpamayo, heads: nn.ModuleDict | None = None) -> None:
         super().__init__()
         for_training(model)
         self.model = model
         config = model.vlm.config.vision_config
-        self.heads = heads or SightHeads(1 + len(config.deepstack_visual_indexes), config.out_hidden_size)
+        self.heads = heads or nn.ModuleDict(
+            {
+                "sight": SightHeads(1 + len(config.deepstack_visual_indexes), config.out_hidden_size),
+                "motion": MotionHead(config.out_hidden_size),
+            }
+        )
+        # Motion is asked for where two thirds of the text layers have seen the pictures: the rest can still use it.
+        self._moves = 2 * model.vlm.config.text_config.num_hidden_layers // 3
 
     def forward(self, batch: Batch, noise: Tensor, time: Tensor, weights: Weights) -> Losses:
         """noise [K, B, N, 2] and time [K, B] of K draws of the flow (0 noise, 1 data) after one context.
@@ -91,23 +108,25 @@ class TargetLosses(nn.Module):
         A part of weight 0 is neither trained nor computed, but for words where there is a flow.
         """
         nothing = torch.zeros((), device=batch.tokens.device)
-        words, flow, sight, right, seen = (nothing,) * 5
-        reaches_back = weights.words > 0 or (weights.flow > 0 and not weights.detach)
+        words, flow, sight, motion, right, seen, closing = (nothing,) * 7
+        reaches_back = weights.words > 0 or weights.motion > 0 or (weights.flow > 0 and not weights.detach)
         with torch.set_grad_enabled(torch.is_grad_enabled() and (reaches_back or weights.sight > 0)):
             vision = self.model.vlm.model.visual(batch.pixels, grid_thw=batch.grid)
         if weights.sight > 0 and batch.sights is not None:
             levels = [self._newest(level, batch) for level in (vision.pooler_output, *vision.deepstack_features)]
-            sight, seen = self.heads(levels, batch.sights)
-        if weights.words > 0 or weights.flow > 0:
+            sight, seen = self.heads["sight"](levels, batch.sights)
+        if weights.words > 0 or weights.flow > 0 or weights.motion > 0:
             with torch.set_grad_enabled(torch.is_grad_enabled() and reaches_back):
-                hidden, cache, delta = self._backbone(batch, vision)
+                hidden, tokens, cache, delta = self._backbone(batch, vision)
                 words, right = self._words(hidden, batch)
+                if weights.motion > 0 and batch.sights is not None:
+                    motion, closing = self.heads["motion"](self._newest(tokens, batch), batch.sights)
             if weights.flow > 0:
                 if weights.detach:
                     cache.stored = {layer: (k.detach(), v.detach()) for layer, (k, v) in cache.stored.items()}
                 draws = zip(noise, time, strict=True)
                 flow = torch.stack([self._flow(cache, batch, delta, *draw) for draw in draws]).mean()
-        return Losses(words, flow, sight, right, seen)
+        return Losses(words, flow, sight, motion, right, seen, closing)
 
     @staticmethod
     def _newest(level: Tensor, batch: Batch) -> Tensor:
@@ -116,7 +135,8 @@ class TargetLosses(nn.Module):
         samples, cameras, tokens, _ = batch.sights.thing.shape
         return level.view(samples, cameras, -1, tokens, level.shape[-1])[:, :, -1]
 
-    def _backbone(self, batch: Batch, vision: Any) -> tuple[Tensor, _GrowingCache, int]:
+    def _backbone(self, batch: Batch, vision: Any) -> tuple[Tensor, Tensor, _GrowingCache, int]:
+        """Output of the last layer, visual tokens [B * visual, D] where motion is asked for, cache, rope delta."""
         vlm = self.model.vlm
         language = vlm.model.language_model
         visual = batch.tokens == vlm.config.image_token_id
@@ -129,15 +149,16 @@ class TargetLosses(nn.Module):
         after = torch.arange(batch.prompt_length, length, device=prompt.device) + delta
         positions = torch.cat([positions, after.expand(3, 1, -1)], dim=2).expand(3, rows, length)
         cache = _GrowingCache()
-        hidden, _ = run_layers(
+        hidden, kept = run_layers(
             language,
             embeds,
             positions,
             cache,  # type: ignore[arg-type]
             visual=visual,
             deepstack=list(vision.deepstack_features),
+            keep=(self._moves,),
         )
-        return hidden, cache, delta
+        return hidden, kept[self._moves][visual], cache, delta
 
     def _words(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         vlm = self.model.vlm

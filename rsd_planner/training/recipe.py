@@ -20,7 +20,7 @@ from rsd_planner.training.samples import LESSONS
 class Stage:
     """One stage.
 
-    words / flow / sight: weights of the losses, see losses.Losses; detach keeps the flow's gradient out of the
+    words / flow / sight / motion: weights of the losses, see losses.Losses; detach keeps the flow's gradient out of the
     backbone; draws: noises and times of the flow for each sample. lesson: what is to be said, see samples.LESSONS;
     newest: pictures of each camera.
     """
@@ -31,6 +31,7 @@ class Stage:
     words: float = 1.0
     flow: float = 0.0
     sight: float = 0.0
+    motion: float = 0.0
     detach: bool = True
     draws: int = 1
     lesson: str = "coc"
@@ -43,8 +44,8 @@ class Stage:
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch < 1 or self.learning_rate <= 0:
             raise ValueError(f"stage {self.name}: steps, batch and learning_rate must be positive")
-        if self.words == self.flow == self.sight == 0:
-            raise ValueError(f"stage {self.name} trains nothing: words, flow and sight are 0")
+        if self.words == self.flow == self.sight == self.motion == 0:
+            raise ValueError(f"stage {self.name} trains nothing: words, flow, sight and motion are 0")
         if self.lesson not in LESSONS:
             raise ValueError(f"stage {self.name}: lesson {self.lesson!r} is not one of {', '.join(LESSONS)}")
         if not 1 <= self.newest <= FRAMES or self.draws < 1:
@@ -53,7 +54,7 @@ class Stage:
     @property
     def weights(self) -> Weights:
         """Of the losses."""
-        return Weights(self.words, self.flow, self.sight, self.detach)
+        return Weights(self.words, self.flow, self.sight, self.motion, self.detach)
 
 
 @dataclass(frozen=True)

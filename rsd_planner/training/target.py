@@ -72,7 +72,7 @@ class TargetTrainer(TrainingLoop[Batch]):
         accelerator, stage = self._accelerator, self.run.stage_at(step)[0]
         indices = batch_indices(len(self._recorded), stage.batch * accelerator.num_processes, step, self.run.seed)
         own = indices[accelerator.process_index :: accelerator.num_processes]
-        return self._collator(own, stage.lesson, stage.newest, stage.sight > 0)
+        return self._collator(own, stage.lesson, stage.newest, stage.weights.needs_sights)
 
     def _rate(self) -> tuple[float, float, float]:
         stage, within = self.run.stage_at(self._step)
@@ -104,12 +104,12 @@ class TargetTrainer(TrainingLoop[Batch]):
         generator, device = torch.Generator().manual_seed(self.run.seed), self._accelerator.device
         for begin in range(0, len(self._validation), stage.batch):
             indices = range(begin, min(begin + stage.batch, len(self._validation)))
-            batch = on_device(self._unseen(indices, stage.lesson, stage.newest, stage.sight > 0), device)
+            batch = on_device(self._unseen(indices, stage.lesson, stage.newest, stage.weights.needs_sights), device)
             noise = torch.randn(1, *batch.action.shape, generator=generator).to(device)
             moment = flow_time(noise.shape[:2], generator).to(device)
             with torch.no_grad(), self._accelerator.autocast():
                 found.append(losses(batch, noise, moment, stage.weights))
-        parts = (("words", "right"), ("flow",), ("sight", "seen"))
-        trained = zip((stage.words, stage.flow, stage.sight), parts, strict=True)
+        parts = (("words", "right"), ("flow",), ("sight", "seen"), ("motion", "closing"))
+        trained = zip((stage.words, stage.flow, stage.sight, stage.motion), parts, strict=True)
         names = [name for weight, part in trained for name in part if weight > 0]
         return {name: float(np.mean([float(getattr(loss, name)) for loss in found])) for name in names}

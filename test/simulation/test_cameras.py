@@ -105,6 +105,43 @@ def test_lights_show_their_state(renderer, state):
     assert all(counts[other] <= 2 for other in LightState if other is not state), counts
 
 
+@pytest.mark.parametrize("kind", [Kind.CAR, Kind.TRUCK, Kind.BUS])
+def test_who_brakes_or_waits_shows_it(renderer, kind):
+    """Pixels that change against the same vehicle at its ease: red ones behind, none for who is parked."""
+
+    def seen(**state) -> np.ndarray:
+        moving = {"speed_mps": 8.0} | state
+        actor = Actor("lead", kind, "black", STRAIGHT, 85.0, 0.0, **moving)
+        world = World(STRAIGHT, VehicleState(x_m=60.0), actors=[actor], surroundings=BARE)
+        return _pictures(renderer, world)["front_tele"].astype(int)
+
+    at_ease = seen()
+    for lit in (seen(acceleration_mps2=-2.0), seen(speed_mps=0.0, target_speed_mps=5.0)):
+        changed = np.any(lit != at_ease, axis=2)
+        assert changed.sum() >= 30
+        red, green, _ = lit[changed].mean(axis=0)
+        assert red > 200 and red > 2 * green
+    np.testing.assert_array_equal(seen(speed_mps=0.0), at_ease)
+    np.testing.assert_array_equal(seen(acceleration_mps2=1.0), at_ease)
+
+
+def test_indicators_blink_on_the_side_that_is_moved_to(renderer):
+    def seen(time_s: float, **state) -> np.ndarray:
+        actor = Actor("car", Kind.CAR, "black", STRAIGHT, 80.0, 0.0, speed_mps=8.0, **state)
+        ego = VehicleState(x_m=60.0)
+        world = World(STRAIGHT, ego, actors=[actor], surroundings=BARE, time_s=time_s)
+        return _pictures(renderer, world)["front_tele"].astype(int)
+
+    for drift in (1.0, -1.0):
+        lit = np.any(seen(0.1, drift_mps=drift) != seen(0.1), axis=2)
+        columns = np.nonzero(lit)[1]
+        middle = lit.shape[1] / 2
+        assert len(columns) > 10 and ((columns < middle) if drift > 0 else (columns > middle)).all()
+        np.testing.assert_array_equal(seen(0.5, drift_mps=drift), seen(0.5))
+        again = np.any(seen(0.1, drift_mps=-drift, direction=-1) != seen(0.1, direction=-1), axis=2)
+        assert again.any()  # an oncoming one that moves to its own left drifts to our right
+
+
 def test_pictures_are_repeatable_and_differ(renderer):
     first = {family: _pictures(renderer, build(family, "train", 0))["front_wide"] for family in FAMILIES}
     again = {family: _pictures(renderer, build(family, "train", 0))["front_wide"] for family in FAMILIES}

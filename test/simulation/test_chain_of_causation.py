@@ -69,9 +69,11 @@ def test_any_other_text_is_refused(said, seed, data):
 
 
 def test_wordings_vary():
+    """People prefer some wordings, but no text is that of most."""
     said = Meaning("stop", "keep lane", "red light", distance="near")
-    texts = {write(said, seed) for seed in range(300)}
-    assert len(texts) > 100
+    told = [write(said, seed) for seed in range(300)]
+    texts = set(told)
+    assert len(texts) > 70 and 0.1 < max(told.count(text) for text in texts) / 300 < 0.25
     lengths = [len(text.split()) for text in texts]
     assert min(lengths) >= 6 and max(lengths) <= 25 and 11 <= np.median(lengths) <= 18
 

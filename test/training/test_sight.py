@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from rsd_planner.control.vehicle import VehicleState
@@ -11,7 +12,7 @@ from rsd_planner.simulation.cameras import CameraSpec, Renderer, Rig
 from rsd_planner.simulation.road import Road
 from rsd_planner.simulation.scenarios import build
 from rsd_planner.simulation.world import LightState, TrafficLight, World
-from rsd_planner.training.sight import THINGS, SightHeads, Sights, look, stack
+from rsd_planner.training.sight import THINGS, MotionHead, SightHeads, Sights, look, stack
 
 STRAIGHT = Road.from_segments([(400.0, 0.0)])
 # 160 x 96, 90 degrees: a focal length of 80 pixels; level, 1.5 m above the ground, in base_link.
@@ -46,8 +47,38 @@ def test_what_is_near_hides_what_is_far():
         assert set(colours[colours >= 0]) == {float(COLOURS.index("red"))}
 
 
+def test_motion_is_how_places_change():
+    """Against places a moment later: a car that brakes, an oncoming one, a walker, one on a crossing road, a light."""
+    crossing = Road.from_segments([(400.0, 0.0)], start=(130.0, -60.0, 1.2))
+    actors = [
+        Actor("lead", Kind.CAR, "red", STRAIGHT, 110.0, 0.3, speed_mps=6.0, target_speed_mps=2.0, rate_mps2=2.5),
+        Actor("oncoming", Kind.TRUCK, "blue", STRAIGHT, 135.0, 9.0, speed_mps=9.0, direction=-1),
+        Actor("walker", Kind.PEDESTRIAN, "green", STRAIGHT, 118.0, -4.0, drift_mps=1.4, drift_to_m=5.0),
+        Actor("crossing", Kind.BUS, "white", crossing, 66.0, 0.0, speed_mps=5.0),
+    ]
+    light = TrafficLight(125.0, ((0.0, LightState.RED),))
+    world = _world(*actors, lights=[light])
+    world.ego = VehicleState(100.0, 0.0, 0.1, 8.0, 0.0)
+    for actor in actors:
+        actor.step(0.0, 100.0, None, 1e-6)  # its acceleration is known once it has moved
+    before = look(world, RIG)["front"]
+    step = 1e-2
+    for actor in actors:
+        actor.step(0.0, 100.0, None, step)
+    world.ego = VehicleState(100.0 + 8.0 * step * np.cos(0.1), 8.0 * step * np.sin(0.1), 0.1, 8.0, 0.0)
+    after = look(world, RIG)["front"]
+    seen = set()
+    for row, column in zip(*np.nonzero((before[0] > 0) & (before[0] == after[0])), strict=True):
+        seen.add(THINGS[int(before[0, row, column])])
+        moved = (after[2:4] - before[2:4])[:, row, column] * (30.0, 10.0) / step
+        np.testing.assert_allclose(before[4:6, row, column] * (10.0, 3.0), moved, atol=0.03)
+        braking = -2.5 if THINGS[int(before[0, row, column])] == "car" else 0.0
+        assert before[6, row, column] * 3.0 == pytest.approx(braking, abs=1e-5)
+    assert seen == {"car", "truck", "pedestrian", "bus", "red light"}
+
+
 def test_our_lane_is_below_the_horizon_and_in_the_middle():
-    lane = look(_world(), RIG)["front"][4]
+    lane = look(_world(), RIG)["front"][7]
     assert not lane[:3].any() and (lane[4, 4:6] == 1.0).all() and lane[4, 0] == 0.0
     # That row's middle is v = 72: 80 * 1.5 / 24 = 5 m ahead; the lane's edges are u = 80 -+ 80 * 1.75 / 5 = 52 .. 108.
     assert abs(lane[4].sum() * 16 - 56.0) < 4.0 and np.allclose(lane[4], lane[4, ::-1], atol=0.1)
@@ -82,7 +113,7 @@ def test_what_is_labelled_is_what_is_painted():
 def test_batches_have_the_towers_order_of_patches():
     """Qwen's tower goes through 2 x 2 blocks of patches, row by row."""
     grid = np.arange(60, dtype=np.float32).reshape(6, 10)
-    looks = [{"front": np.stack([grid, grid, grid, grid, grid])}]
+    looks = [{"front": np.stack([grid] * 8)}]
     thing = stack(looks, ["front"]).thing
     assert thing.shape == (1, 1, 15, 4)
     assert thing[0, 0, 0].tolist() == [0, 1, 10, 11] and thing[0, 0, 6].tolist() == [22, 23, 32, 33]
@@ -94,7 +125,7 @@ def test_heads_learn_what_the_tokens_hold():
     thing = torch.from_numpy(random.integers(0, len(THINGS), (4, 2, 15, 4)))
     colour = torch.where(thing > 0, thing % len(COLOURS), torch.tensor(-100))
     place = torch.where(thing[..., None] > 0, thing[..., None].float().expand(-1, -1, -1, -1, 2), torch.nan)
-    sights = Sights(thing, colour, place, torch.zeros(thing.shape))
+    sights = Sights(thing, colour, place, torch.zeros(*thing.shape, 3), torch.zeros(thing.shape))
     tokens = torch.nn.functional.one_hot(thing, len(THINGS)).flatten(-2).float()
     torch.manual_seed(0)
     heads = SightHeads(2, tokens.shape[-1])
@@ -107,3 +138,28 @@ def test_heads_learn_what_the_tokens_hold():
         loss.backward()
         optimiser.step()
     assert first is not None and float(loss.detach()) < 0.2 * first and float(right) > 0.95
+
+
+def test_the_motion_head_learns_what_the_tokens_hold():
+    """Tokens that hold place and motion: the loss falls, and its error of the velocity ahead is that of its words."""
+    generator = torch.Generator().manual_seed(0)
+    thing = torch.randint(0, 2, (4, 2, 15, 4), generator=generator)
+    values = torch.randn(*thing.shape, 5, generator=generator)
+    values[thing == 0] = torch.nan
+    sights = Sights(thing, torch.full_like(thing, -100), values[..., :2], values[..., 2:], torch.zeros(thing.shape))
+    tokens = values.nan_to_num().flatten(-2)
+    torch.manual_seed(0)
+    head = MotionHead(tokens.shape[-1])
+    optimiser = torch.optim.Adam(head.parameters(), lr=0.02)
+    losses, errors = [], []
+    for _ in range(300):
+        loss, error = head(tokens, sights)
+        losses.append(float(loss.detach()))
+        errors.append(float(error.detach()))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert losses[-1] < 0.3 * losses[0] and errors[-1] < 0.5 * errors[0]
+    said = head(tokens, sights)
+    nowhere = Sights(torch.zeros_like(thing), *list(vars(sights).values())[1:])
+    assert float(head(tokens, nowhere)[0].detach()) == 0.0 and float(said[0].detach()) > 0.0

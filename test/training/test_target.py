@@ -12,6 +12,7 @@ from small import SHAPE
 
 from rsd_planner.planner import Planner, PlannerSettings
 from rsd_planner.reasoning.sampling import Sampling
+from rsd_planner.simulation.cameras import Rig
 from rsd_planner.training.clips import read_shard
 from rsd_planner.training.cpu import for_training
 from rsd_planner.training.losses import TargetLosses, Weights, flow_time
@@ -134,15 +135,18 @@ def test_new_weights_keep_what_passes_through_in_size(fresh):
             assert size == pytest.approx(0.5 if adds else 1.0, rel=0.15), name  # two layers: 1 / sqrt(4)
 
 
-def test_gradients_go_where_they_should(fresh, recorded):
+def test_gradients_go_where_they_should(fresh, recorded, data):
     _, model, prompter = fresh
-    batch = Collator(recorded, model, prompter)([1, 2])
+    rig = Rig.from_yaml(data / "rig.yaml")
+    batch = Collator(recorded, model, prompter, rig)([1, 2], sights=True)
     noise, time = torch.zeros_like(batch.action), torch.tensor([0.3, 0.6])
     backbone, expert = model.vlm.model.language_model.layers[0].mlp.up_proj.weight, model.action_out_proj.weight
-    for words, flow, detach, reached in ((True, False, True, (True, False)), (False, True, True, (False, True)),
-                                         (False, True, False, (True, True))):  # fmt: skip
+    for words, flow, motion, detach, reached in (
+        (1.0, 0.0, 0.0, True, (True, False)), (0.0, 1.0, 0.0, True, (False, True)),
+        (0.0, 1.0, 0.0, False, (True, True)), (0.0, 0.0, 1.0, True, (True, False)),
+    ):  # fmt: skip
         model.zero_grad()
-        weights = Weights(float(words), float(flow), detach=detach)
+        weights = Weights(words, flow, motion=motion, detach=detach)
         weights.total(TargetLosses(model)(batch, noise[None], time[None], weights)).backward()
         found = tuple(weight.grad is not None and bool(weight.grad.abs().sum() > 0) for weight in (backbone, expert))
         assert found == reached
