@@ -193,7 +193,9 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     reasoning.add_argument("--drives", type=int, default=28, help="number of them (default 28)")
     reasoning.add_argument("--moments", type=int, default=4, help="of each drive (default 4)")
     reasoning.add_argument("--repeats", type=int, default=3, help="of every way on a moment (default 3)")
-    reasoning.add_argument("--blocks", type=int, nargs="*", default=[4, 8, 12], help="smaller blocks (default 4 8 12)")
+    reasoning.add_argument(
+        "--blocks", type=int, nargs="*", default=[4, 8, 12, 16], help="smaller blocks (default 4 8 12 16)"
+    )
     reasoning.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default bfloat16")
     reasoning.add_argument("--sampled", action="store_true", help="sample as the node does instead of greedy decoding")
     reasoning.add_argument("--rig", type=Path, help="YAML of the cameras (default: the model's)")

@@ -83,7 +83,12 @@ class ReasoningBench:
         reasoners = {
             name: RoutineReasoner(net, planner.model.embed, planner.model.head) for name, net in drafts.items()
         }
-        self.ways = [Way(ALONE), Way("prompt lookup", PromptLookup(), 16), Way("previous chain", self._previous, 16)]
+        longest = max([16, *(network.config.block for network in drafts.values())])
+        self.ways = [
+            Way(ALONE),
+            Way("prompt lookup", PromptLookup(), longest),
+            Way("previous chain", self._previous, longest),
+        ]
         for number, (name, reasoner) in enumerate(reasoners.items()):
             own = reasoner.network.config.block
             sweep = [block for block in blocks if block < own] if number == 0 else []
@@ -195,6 +200,8 @@ class ReasoningBench:
             "speed_up_high": high,
             "speed_up_of_moments": ratios.tolist(),
             "accepted_length": committed / max(own, 1),
+            # What a draft that is always right would reach.
+            "accepted_at_most": committed / sum(-(-len(trial.row.tokens) // max(way.block, 1)) for trial in trials),
             "acceptance_rate": sum(one.accepted for one in rounds) / max(1, sum(one.drafted for one in rounds)),
             "routine_share": sum(source is TokenSource.ROUTINE for source in sources) / len(sources),
             "previous_share": sum(source is TokenSource.PREVIOUS for source in sources) / len(sources),
@@ -252,8 +259,8 @@ def _wait(device: torch.device) -> None:
 def table(figures: Sequence[dict[str, Any]], prices: dict[str, float]) -> str:
     """The figures for people."""
     head = (
-        f"{'way of decoding':<34}{'ms':>8}{'speed-up':>10}{'95 %':>14}{'predicted':>11}{'accepted':>10}{'routine':>9}"
-        f"{'previous':>10}{'tokens/s':>10}{'differ':>8}"
+        f"{'way of decoding':<34}{'ms':>8}{'speed-up':>10}{'95 %':>14}{'predicted':>11}{'accepted':>10}{'at most':>9}"
+        f"{'routine':>9}{'previous':>10}{'tokens/s':>10}{'differ':>8}"
     )
     lines = [head]
     for one in figures:
@@ -261,8 +268,8 @@ def table(figures: Sequence[dict[str, Any]], prices: dict[str, float]) -> str:
         predicted = f"{one['speed_up_predicted']:.2f}" if "speed_up_predicted" in one else "-"
         lines.append(
             f"{one['way']:<34}{one['milliseconds']:>8.1f}{one['speed_up']:>10.2f}{interval:>14}{predicted:>11}"
-            f"{one['accepted_length']:>10.2f}{one['routine_share']:>9.1%}{one['previous_share']:>10.1%}"
-            f"{one['tokens_a_second']:>10.0f}{one['chains_that_differ']:>8}"
+            f"{one['accepted_length']:>10.2f}{one['accepted_at_most']:>9.2f}{one['routine_share']:>9.1%}"
+            f"{one['previous_share']:>10.1%}{one['tokens_a_second']:>10.0f}{one['chains_that_differ']:>8}"
         )
     for one in figures:
         if "time_shares" in one:

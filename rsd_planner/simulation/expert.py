@@ -37,9 +37,13 @@ class _Nudge:
     end_s_m: float
 
 
-def plan(world: World) -> ExpertPlan:
-    """The expert's plan for the world as it is now."""
-    return _Planning(world).run()
+def plan(world: World, aside_m: float = 0.0) -> ExpertPlan:
+    """The expert's plan for the world as it is now.
+
+    aside_m: how far left of the lane's middle it keeps where it goes around nothing; not what a good driver does, but
+    what brings a car to where the way back must be known.
+    """
+    return _Planning(world, aside_m).run()
 
 
 def is_visible(world: World, actor: Actor) -> bool:
@@ -55,8 +59,8 @@ def is_visible(world: World, actor: Actor) -> bool:
 class _Planning:
     """One plan in the making."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, aside_m: float) -> None:
+        self.world, self.aside_m = world, aside_m
         self.s0, self.d0 = world.ego_place()
         self.front = world.ego_front_m
         self.half_width = world.vehicle.width_m / 2
@@ -165,7 +169,7 @@ class _Planning:
         """Offset from the lane's middle along the route, smooth, starting where the car is."""
         speed = max(self.world.ego.speed_mps, 3.0)
         ramp = min(max(14.0, 2.6 * speed), 40.0)
-        wanted = np.zeros_like(s)
+        wanted = np.full_like(s, self.aside_m)
         if self.nudge is not None:
             rise = np.clip((s - (self.nudge.begin_s_m - ramp)) / ramp, 0.0, 1.0)
             fall = np.clip((self.nudge.end_s_m + ramp - s) / ramp, 0.0, 1.0)

@@ -36,6 +36,7 @@ HISTORY_POSES, FRAMES = 16, 4
 CLIP_S = 12.0
 _SAMPLE_EVERY = 5  # plan periods of 0.1 s
 _JPEG_QUALITY = 92
+_WANDERS_M = 1.3
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,11 @@ def clip_source(clip: int) -> tuple[str, int]:
 
 
 class Disturbance:
-    """Pushes the car off its way now and then, so that a data set holds ways back (Laskey et al. 2017, DART).
+    """Leads the car off its way, so that a data set holds ways back (after Laskey et al. 2017, DART).
 
-    Pulses of 0.3 to 0.8 s, one every few seconds, of steering or of acceleration.
+    Pulses of 0.3 to 0.8 s, one every few seconds, of steering or of acceleration; and wandering: for some seconds each
+    the car keeps to another line, up to _WANDERS_M beside the lane's middle. Pulses alone are corrected at once: of
+    such samples 95 % lay within 0.15 m of the middle, and a model that had learned from them did not come back.
     """
 
     def __init__(self, seed: int) -> None:
@@ -97,6 +100,16 @@ class Disturbance:
             steering = float(random.uniform(0.01, 0.045)) * (1 if random.random() < 0.5 else -1) if steers else 0.0
             self._pulses.append((time_s, end, steering, 0.0 if steers else float(random.uniform(-2.0, 1.5))))
             time_s = end + float(random.uniform(1.5, 4.0))
+        self._lines: list[tuple[float, float]] = []  # begin s, offset m
+        time_s = 0.0
+        while time_s < CLIP_S:
+            offset = float(random.uniform(-_WANDERS_M, _WANDERS_M)) if random.random() < 0.8 else 0.0
+            self._lines.append((time_s, offset))
+            time_s += float(random.uniform(1.5, 4.0))
+
+    def aside_m(self, time_s: float) -> float:
+        """The line that is kept to, left of the lane's middle."""
+        return next(offset for begin, offset in reversed(self._lines) if begin <= time_s)
 
     def __call__(self, time_s: float, command: Command) -> Command:
         """What reaches the actuators."""
@@ -142,6 +155,8 @@ def record_clip(
             samples.append(_sample(world, family, split, seed, list(poses), list(pictures)))
 
     def policy(world: World) -> Reference:
+        if disturbance is not None:
+            return expert.plan(world, disturbance.aside_m(world.time_s)).reference(world)
         if wheel is None or len(poses) < HISTORY_POSES:
             return expert_policy(world)
         history = np.array(poses)

@@ -56,6 +56,32 @@ def test_some_samples_are_those_of_the_whole_clip(rig_file, samples):
             np.testing.assert_array_equal(made, known)
 
 
+def test_disturbed_clips_wander_and_their_labels_lead_back(rig_file):
+    """In a disturbed clip many samples lie beside the middle; the plan ends in it, as the chain says."""
+    renderer = Renderer(Rig.from_yaml(rig_file))
+    clip = len(FAMILIES) + list(FAMILIES).index("green light")
+    assert clips.is_disturbed("train", clip)
+    made = list(record_clip("train", clip, renderer))
+    calm = list(record_clip("train", clip - len(FAMILIES), renderer))
+    renderer.close()
+
+    def offsets(samples):
+        """Of the car, and of the end of its plan, from the lane's middle (m)."""
+        worlds = [restore(sample.world) for sample in samples]
+        now = [world.ego_place()[1] for world in worlds]
+        ends = []
+        for sample, world in zip(samples, worlds, strict=True):
+            x, y, ego = *sample.future[-1, :2], world.ego
+            cos, sin = np.cos(ego.yaw_rad), np.sin(ego.yaw_rad)
+            ends.append(world.road.project(ego.x_m + cos * x - sin * y, ego.y_m + sin * x + cos * y)[1])
+        return np.abs(now), np.abs(ends)
+
+    now, ends = offsets(made)
+    assert np.mean(now > 0.4) > 0.25 and now.max() < 1.7 and ends.max() < 0.1
+    assert {sample.meaning.lateral for sample in made} == {"keep lane"}
+    assert offsets(calm)[0].max() < 0.3
+
+
 def test_families_take_turns():
     sources = [clip_source(clip) for clip in range(2 * len(FAMILIES))]
     assert [family for family, _ in sources] == list(FAMILIES) * 2
