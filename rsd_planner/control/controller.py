@@ -56,6 +56,7 @@ class Controller:
     def on_plan(self, plan: Reference, now_ns: int) -> None:
         """Offers a plan, unless odometry is lost: none can be followed then. Raises ImplausiblePlan."""
         if self._odometry_is_old(now_ns):
+            self.supervisor.remark("a plan came, but no fresh odometry")
             return
         self.supervisor.offer(plan, now_ns, self._state_at(now_ns))
 

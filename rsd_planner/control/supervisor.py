@@ -60,6 +60,7 @@ class Supervisor:
             self._check_place(plan, now_ns, state)
         except ImplausiblePlan as error:
             self.rejected_plans += 1
+            self.remark(str(error))
             if self.mode is Mode.FOLLOWING:
                 self.begin_stop(now_ns, state, str(error))
             raise
@@ -88,6 +89,11 @@ class Supervisor:
             speed = state.speed_mps if state is not None else float(planned.speed_mps[0])
             acceleration = state.acceleration_mps2 if state is not None else float(planned.acceleration_mps2[0])
             self.reference = stop_along(self.reference, now_s, speed, acceleration, self._limits)
+
+    def remark(self, reason: str) -> None:
+        """Says why no plan is followed yet."""
+        if self.mode is Mode.WAITING:
+            self.reason = reason
 
     def clear(self) -> None:
         """Forgets the plan, as after a jump of the clock."""

@@ -82,6 +82,9 @@ class SimulatedDrive:
         notes = []
         if wire.lost_steps:
             notes.append(f"{wire.lost_steps * STEP_S:.2f} s without a fresh command")
+        if not self._handed_over:
+            status = self._links.controller_status()
+            notes.append(f"no hand-over: the controller says '{status.reason or f'plan {status.plan_id}'}'")
         if self._late_plans:
             notes.append(f"{self._late_plans} commands followed an older plan")
         as_expert = drive(beginning, len(log.states) * STEP_S)
@@ -99,7 +102,11 @@ class SimulatedDrive:
 
         if self._lock_step and step == 0:
             # The controller's timer starts anew when the clock jumps; it must have seen the jump to this very moment.
-            links.wait_for(lambda: links.controller_ns() == now_ns, "no status of the controller came", tick)
+            links.wait_for(
+                lambda: stamp_ns(links.controller_status().header.stamp) == now_ns,
+                "no status of the controller came",
+                tick,
+            )
         plan = links.newest_plan()  # what a command of now follows, before the next plan comes
         tick()
         if self._lock_step and step % CONTROL_EVERY == 0 and step > 0:

@@ -44,7 +44,8 @@ class SimulatorLinks:
         self._lock = threading.Condition()
         self._stopping = False
         self._command: ControlCommand | None = None
-        self._answered_ns = self._controller_ns = 0
+        self._controller = ControllerStatus()
+        self._answered_ns = 0
         self._plan: Trajectory | None = None
         self._clock = node.create_publisher(Clock, "/clock", QoSProfile(depth=1))
         self._odometry = node.create_publisher(Odometry, "odometry", sensor_qos("reliable", 100))
@@ -73,7 +74,7 @@ class SimulatorLinks:
 
     def _on_status(self, message: ControllerStatus) -> None:
         with self._lock:
-            self._controller_ns = stamp_ns(message.header.stamp)
+            self._controller = message
             self._lock.notify_all()
 
     def _on_trajectory(self, message: Trajectory) -> None:
@@ -96,7 +97,9 @@ class SimulatorLinks:
                 )
                 return
             self.pause(0.1)
-        while self._odometry.get_subscription_count() == 0 and time.monotonic() < deadline:
+        # Each must know the other, not only this node: a plan that finds no controller is lost.
+        speaks = self._has_publisher("controller_status")
+        while speaks and not self.controller_status().connected and time.monotonic() < deadline:
             self.pause(0.1)
         self.pause(0.5)  # for the other direction of each match
 
@@ -157,7 +160,7 @@ class SimulatorLinks:
         """Forgets what belongs to an earlier drive."""
         with self._lock:
             self._command = self._plan = None
-            self._answered_ns = self._controller_ns = 0
+            self._answered_ns, self._controller = 0, ControllerStatus()
 
     def newest_command(self) -> ControlCommand | None:
         """The newest command, of this drive or the last."""
@@ -172,10 +175,10 @@ class SimulatorLinks:
         with self._lock:
             return self._answered_ns
 
-    def controller_ns(self) -> int:
-        """The controller's time when it spoke last."""
+    def controller_status(self) -> ControllerStatus:
+        """What the controller said last of itself, in this drive."""
         with self._lock:
-            return self._controller_ns
+            return self._controller
 
     def newest_plan(self) -> Trajectory | None:
         """The newest plan."""

@@ -110,6 +110,34 @@ def test_it_follows_and_then_stops_when_the_plans_end(processes):
     context.try_shutdown()
 
 
+def test_before_time_begins_it_says_whether_it_is_connected(processes):
+    """Simulated time, and no clock: only then does the simulator know that a plan will reach the controller."""
+    context = rclpy.Context()
+    context.init()
+    watcher, statuses = rclpy.create_node("watcher", context=context), []
+    watcher.create_subscription(ControllerStatus, "controller/status", statuses.append, STATUS_QOS)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(watcher)
+    clockless = ["--ros-args", "-p", "use_sim_time:=true"]
+    processes.start("controller", [sys.executable, "-m", "rsd_planner.ros.nodes.controller", *clockless])
+
+    def wait_for(connected: bool) -> None:
+        deadline = time.monotonic() + 30
+        while not statuses or statuses[-1].connected is not connected:
+            executor.spin_once(timeout_sec=0.1)
+            assert time.monotonic() < deadline
+
+    odometry = watcher.create_publisher(Odometry, "odometry", sensor_qos("best_effort", 10))
+    wait_for(connected=False)
+    plans = watcher.create_publisher(Trajectory, "trajectory", PLAN_QOS)
+    wait_for(connected=True)
+    assert statuses[-1].mode == ControllerStatus.MODE_WAITING and statuses[-1].reason == "no plan yet"
+    assert odometry.get_subscription_count() == plans.get_subscription_count() == 1
+    executor.shutdown()
+    watcher.destroy_node()
+    context.try_shutdown()
+
+
 def test_a_controller_that_cannot_start_says_why(tmp_path):
     command = [sys.executable, "-m", "rsd_planner.ros.nodes.controller", "--ros-args", "-p"]
     for override, message in (

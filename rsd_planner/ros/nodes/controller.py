@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nav_msgs.msg import Odometry
-from rclpy.clock import JumpThreshold
+from rclpy.clock import Clock, ClockType, JumpThreshold
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.subscription import Subscription
@@ -54,6 +54,8 @@ class ControllerNode(Node):
         threshold = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True)
         self._jump_handle = self.get_clock().create_jump_callback(threshold, post_callback=self._on_clock_jump)
         self.create_timer(1.0 / self.parameters.rate_hz, self._step)
+        # Who waits for this node before time begins must hear of it.
+        self.create_timer(1.0, self._beat, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def _on_trajectory(self, message: Trajectory) -> None:
         try:
@@ -105,6 +107,10 @@ class ControllerNode(Node):
                 self.get_logger().info(f"{output.mode.name.lower()}: {output.reason or f'plan {output.plan_id}'}")
             self._report(now_ns, output.tracking)
 
+    def _beat(self) -> None:
+        if self._controller.supervisor.mode is Mode.WAITING:
+            self._report(self._now_ns(), None)
+
     def _report(self, now_ns: int, tracking: TrackingResult | None) -> None:
         supervisor = self._controller.supervisor
         self._reported = (supervisor.mode, now_ns)
@@ -117,6 +123,7 @@ class ControllerNode(Node):
             plan_age=(now_ns - reference.t0_ns) / 1e9 if reference else -1.0,
             solver_failures=self._controller.solver_failures,
             rejected_plans=supervisor.rejected_plans,
+            connected=all(self.count_publishers(subscription.topic_name) for subscription, *_ in self._inputs),
         )
         if tracking is not None:
             status.lateral_error = tracking.error.lateral_m
