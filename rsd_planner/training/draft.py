@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rsd_planner.evaluation.results import write_json
 from rsd_planner.reasoning.routine import RoutineConfig, RoutineNetwork
-from rsd_planner.reasoning.routine_checkpoint import save_routine
+from rsd_planner.reasoning.routine_checkpoint import load_routine, save_routine
 from rsd_planner.training.draft_data import Chains, write_chains
 from rsd_planner.training.draft_losses import DraftBatch, DraftLosses, DraftWeights
 from rsd_planner.training.loop import TrainingLoop
@@ -30,13 +30,14 @@ class DraftTraining:
     (its width is the target's); sampled: share of the training chains that are drawn as a planner draws them, not
     greedy; blocks: blocks of each chain in a step, the first at its beginning, the others at random places; pixels:
     area that pictures are resized to, if it is to differ from the checkpoint's (for studies of the number of visual
-    tokens).
+    tokens); initial: a routine reasoner whose weights it starts from, as when its target has been trained on.
     """
 
     target: Path
     train: tuple[Path, ...]
     validation: tuple[Path, ...]
     out: Path
+    initial: Path | None = None
     pixels: int | None = None
     samples: int = 3000
     sampled: float = 0.5
@@ -64,6 +65,8 @@ class DraftTraining:
             content = yaml.safe_load(path.read_text()) | (overrides or {})
             target, out = (folder(content.pop(name)) for name in ("target", "out"))
             train, validation = (folders(content.pop(name)) for name in ("train", "validation"))
+            if content.get("initial"):
+                content["initial"] = folder(content["initial"])
             if "target_layers" in content:
                 content["target_layers"] = tuple(content["target_layers"])
             weights = DraftWeights(**content.pop("weights", {}))
@@ -93,6 +96,8 @@ class DraftTrainer(TrainingLoop[DraftBatch]):
         hidden = self._target.vlm.config.text_config.hidden_size
         torch.manual_seed(run.seed)
         network = RoutineNetwork(RoutineConfig.named(hidden, run.target_layers, run.draft))
+        if run.initial is not None:
+            network.load_state_dict(load_routine(run.initial).state_dict())
         self._prepare(DraftLosses(network, self._target.embed, self._target.head), kept="network")
 
     def _batch(self, step: int) -> DraftBatch:

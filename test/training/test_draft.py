@@ -217,6 +217,10 @@ def test_a_distillation_from_data_to_draft(data, fresh_target, tmp_path):
     assert figures["accepted_length"] > 2.0  # by heart
     assert load_routine(tmp_path / "flat" / "checkpoint").config.target_layers == (0, 2)
     assert DraftTrainer(run)._step == 200 and shard.stat().st_mtime_ns == written
+    further = dataclasses.replace(
+        run, initial=tmp_path / "flat" / "checkpoint", out=tmp_path / "further", steps=1, learning_rate=1e-6
+    )
+    assert DraftTrainer(further).train()["accepted_length"] > 2.0  # it has not begun anew
     with pytest.raises(ValueError, match="holds chains of another target, of other layers"):
         DraftTrainer(dataclasses.replace(run, target_layers=(0, 1), out=tmp_path / "other"))
     # What was kept is what the target says and thinks one prompt at a time, as far as bfloat16 goes.
