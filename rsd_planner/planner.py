@@ -47,7 +47,9 @@ class PlannerSettings:
 
     sampling of the chain of causation; token_budget for it (None: the checkpoint's); flow_steps (None: the
     checkpoint's); samples trajectories are drawn, the first is the plan: all after one chain of causation, or with
-    own_chains each after one of its own (the prompt is processed once either way); *_pixels bound the area of a
+    own_chains each after one of its own (the prompt is processed once either way). flow_noise scales the noise that the
+    plan's flow starts from: at 0 it is the flow's middle path, the same for every seed; alternatives are drawn with the
+    noise that the flow was trained for. *_pixels bound the area of a
     resized image (None: the checkpoint's). The speed fitted to the history is used while it is within
     v0_tolerance_mps + 10 % of the odometry's. draft: the routine reasoner's directory, "auto" for the one beside the
     checkpoint if it is there, "none" for decoding token by token; block: tokens that one pass of the target judges
@@ -57,6 +59,7 @@ class PlannerSettings:
     sampling: Sampling = field(default_factory=Sampling)
     token_budget: int | None = None
     flow_steps: int | None = None
+    flow_noise: float = 0.0
     samples: int = 1
     own_chains: bool = False
     min_pixels: int | None = None
@@ -126,6 +129,7 @@ class Planner:
         context = self._prefill(scene, stopwatch, max(self.budget, len(given or ())), read)
         v0_mps, from_twist, notes = self._speed_at_t0(scene.history)
         noise = flow.noise(self._settings.samples, self.model.action_space.waypoints, self._settings.sampling.seed)
+        noise[0] *= self._settings.flow_noise
         # A sample does not depend on how many there are.
         chains = noise.split(1 if self._settings.own_chains else len(noise))
         length, rows, trajectories = context.length, [], []

@@ -51,6 +51,9 @@ class PlannerParameters:
     block: int = parameter(0, "Tokens that one pass of the target judges; 0: as the draft was trained.", 0, 256)
     own_chains: bool = parameter(False, "Of several trajectories each follows a chain of causation of its own.")
     flow_steps: int = parameter(0, "Steps of the action flow; 0: the checkpoint's.", 0, 1000)
+    flow_noise: float = parameter(
+        0.0, "Scale of the noise that the plan starts from; 0: the flow's middle path, 1: a random one.", 0.0, 1.0
+    )
     min_pixels: int = parameter(0, "Smallest area of a resized image; 0: the checkpoint's.", 0, 2**26)
     max_pixels: int = parameter(0, "Largest area of a resized image; 0: the checkpoint's.", 0, 2**26)
     v0_tolerance_mps: float = parameter(1.0, "Distance (m/s) of the fitted speed from the odometry's.", 0.0, 100.0)
@@ -70,6 +73,7 @@ class PlannerParameters:
             sampling=Sampling(self.greedy, self.temperature, self.top_p, self.seed),
             token_budget=self.token_budget or None,
             flow_steps=self.flow_steps or None,
+            flow_noise=self.flow_noise,
             min_pixels=self.min_pixels or None,
             max_pixels=self.max_pixels or None,
             v0_tolerance_mps=self.v0_tolerance_mps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import cv2
@@ -74,6 +75,31 @@ def test_the_seed_and_the_pictures_matter(tiny_directory, planner, scene):
     )
     changed = planner.plan(dataclasses.replace(scene, cameras=blank))
     assert not np.array_equal(changed.trajectory.xyz, first.trajectory.xyz)
+
+
+def test_the_plan_starts_in_the_middle_of_the_noise(tiny_directory, scene):
+    """The plan's flow starts at zero whatever the seed; alternatives, and the plan at scale 1, start at random."""
+
+    def planned(seed: int, **changed) -> list[np.ndarray]:
+        settings = dataclasses.replace(SETTINGS, sampling=Sampling(greedy=True, seed=seed), samples=3, **changed)
+        plan = Planner.from_checkpoint(Checkpoint.open(tiny_directory), settings).plan(scene)
+        return [path.xyz for path in (plan.trajectory, *plan.alternatives)]
+
+    middle, *others = planned(1)
+    np.testing.assert_array_equal(planned(2)[0], middle)
+    drawn, *same = planned(1, flow_noise=1.0)
+    np.testing.assert_array_equal(same, others)
+    paths = [middle, drawn, planned(2, flow_noise=1.0)[0], *others]
+    assert all(np.abs(one - two).max() > 1e-3 for one, two in itertools.combinations(paths, 2))
+
+    planner = Planner.from_checkpoint(Checkpoint.open(tiny_directory), SETTINGS)
+    model, context = planner.model, planner.prefill(scene)
+    rows = planner.sampling, planner.ending, planner.budget
+    decode_autoregressively(context, *rows)
+    action = model.sample_action(model.velocity(context), torch.zeros(1, 64, 2))[0].double()
+    plan = planner.plan(scene)
+    expected = model.action_space.trajectory_from_action(action, torch.tensor(plan.v0_mps), torch.tensor(0.0))
+    np.testing.assert_allclose(plan.trajectory.xyz, expected.xyz.numpy(), atol=1e-6)
 
 
 def test_cameras_are_in_the_models_order(planner, scene):

@@ -129,7 +129,7 @@ def write_skeleton(directory: Path, shape: TargetShape, tokenizer: Tokenizer, ac
         },
         "min_pixels": shape.pixels,
         "max_pixels": shape.pixels,
-        "diffusion_cfg": {"num_inference_steps": 10},
+        "diffusion_cfg": {"num_inference_steps": 5},
         "action_space_cfg": {
             "accel_mean": action_space.accel_mean,
             "accel_std": action_space.accel_std,
