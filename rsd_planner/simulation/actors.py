@@ -40,6 +40,7 @@ _SIZES = {
     Kind.CONES: (2.5, 1.2, 0.75),
     Kind.BROKEN_DOWN_VEHICLE: (4.5, 1.85, 1.5),
 }
+_BRAKES_BELOW_MPS2 = -0.4
 COLOURS = ("red", "blue", "white", "black", "yellow", "green", "grey", "orange")
 
 
@@ -113,6 +114,13 @@ class Actor:
         """True for an obstacle or a parked vehicle, not for somebody who waits."""
         moves = self.actions_begun < len(self.actions) or self.target_speed_mps > 0 or self.kind is Kind.PEDESTRIAN
         return self.speed_mps < 0.1 and not moves
+
+    @property
+    def shows_brake_lights(self) -> bool:
+        """True for a vehicle that brakes, or waits with its foot on the brake."""
+        waits = self.speed_mps < 0.1 and not self.stands_for_good
+        has_lights = self.kind in (Kind.CAR, Kind.TRUCK, Kind.BUS)
+        return has_lights and (waits or self.acceleration_mps2 < _BRAKES_BELOW_MPS2)
 
     @property
     def length_m(self) -> float:

@@ -30,6 +30,7 @@ CAUSES = (
     "amber light",
     "stop sign",
     "lead",
+    "braking lead",
     "pedestrian",
     "hidden crossing",
     "obstacle",
@@ -45,9 +46,10 @@ _SPEED_CHANGE_MPS, _OFFSET_CHANGE_M = 0.5, 0.3
 class Meaning:
     """What a chain of causation says.
 
-    what (a class such as car), colour, side and distance describe the thing behind a cause: lead (what, colour,
-    distance), pedestrian (colour, side, distance), hidden crossing (what, colour, side), oncoming and crossing
-    traffic (what, colour; the latter with side), obstacle (what, side), lights and stop sign (distance), curve (side).
+    what (a class such as car), colour, side and distance describe the thing behind a cause: lead and braking lead
+    (what, colour, distance), pedestrian (colour, side, distance), hidden crossing (what, colour, side), oncoming and
+    crossing traffic (what, colour; the latter with side), obstacle (what, side), lights and stop sign (distance), curve
+    (side).
     around is the class of what is nudged around, where that is not the cause itself.
     """
 
@@ -98,7 +100,8 @@ def meaning(world: World, plan: ExpertPlan | None = None) -> Meaning:
         return Meaning(longitudinal, lateral, kind, what, colour, None, None, around)
     if actor.kind.is_static:
         return Meaning(longitudinal, lateral, "obstacle", what, None, "ahead", None, around)
-    return Meaning(longitudinal, lateral, "lead", what, colour, None, gap, around)
+    lead = "braking lead" if actor.shows_brake_lights else "lead"
+    return Meaning(longitudinal, lateral, lead, what, colour, None, gap, around)
 
 
 def distance_class(gap_m: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from rsd_planner.control.vehicle import VehicleState
 from rsd_planner.simulation.actors import COLOURS, Actor, Kind
 from rsd_planner.simulation.road import LANE_WIDTH_M, Road
-from rsd_planner.simulation.world import Surroundings, World
+from rsd_planner.simulation.world import SLOW_ZONE_MPS, Surroundings, World
 
 START_S_M = 30.0
 """Where the ego car starts on its route."""
@@ -21,8 +21,8 @@ def pick(random: Random, options: tuple[str, ...]) -> str:
     return options[int(random.integers(len(options)))]
 
 
-def drawn_world(random: Random, speed_mps: float, straight: bool = False, limit_mps: float = 13.9) -> World:
-    """A road with gentle bends, looks, and the ego in its lane."""
+def drawn_world(random: Random, speed_mps: float, straight: bool = False, slow_zone: bool = False) -> World:
+    """A road with gentle bends, looks, and the ego in its lane. slow_zone: 30 km/h instead of 50."""
     segments = [(80.0, 0.0)]
     for _ in range(6):
         bend = 0.0 if straight else float(random.uniform(-0.004, 0.004))
@@ -35,7 +35,7 @@ def drawn_world(random: Random, speed_mps: float, straight: bool = False, limit_
         density=float(random.uniform(0.5, 1.5)),
     )
     ego = VehicleState(x, y, yaw, speed_mps)
-    return World(road, ego, speed_limit_mps=limit_mps, surroundings=surroundings)
+    return World(road, ego, speed_limit_mps=SLOW_ZONE_MPS if slow_zone else 13.9, surroundings=surroundings)
 
 
 def colour(random: Random) -> str:

@@ -25,6 +25,8 @@ _CORRIDOR_MARGIN_M = 0.35
 _STOP_MARGIN_M = 1.0
 _CAUTION_MPS = 4.0
 _FIRM_BRAKING_MPS2 = 2.5
+_STANDS_AT_SIGN_S = 1.0
+"""Long enough to be seen in the ego history, the only place where a learner can see that the stop is made."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class _Planning:
             if state is LightState.RED or (state is LightState.AMBER and late):
                 self.waits.append((light.stop_s_m, Cause(f"{state.value} light", "light")))
         for sign in world.stop_signs_s_m:
-            if sign > front - 0.3 and sign not in world.stopped_at_sign:
+            if sign > front - 0.3 and world.stood_at_sign_s.get(sign, 0.0) < _STANDS_AT_SIGN_S:
                 self.waits.append((sign, Cause("stop sign", "stop sign")))
         self._find_cross_traffic(front)
 

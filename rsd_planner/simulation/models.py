@@ -36,7 +36,7 @@ _SKIN: Colour = (0.85, 0.65, 0.52)
 _TAIL_LIGHT: Colour = (0.45, 0.02, 0.02)
 _BRAKE_LIGHT: Colour = (1.0, 0.42, 0.36)
 _INDICATOR: Colour = (1.0, 0.78, 0.2)
-_BRAKES_BELOW_MPS2, _BLINKS_HZ = -0.4, 1.5
+_BLINKS_HZ = 1.5
 # Light from above and the front: how bright each face of a box is (+x, -x, +y, -y, +z, -z).
 _SHADES = (0.86, 0.80, 0.70, 0.66, 1.0, 0.4)
 _FACES = ((1, 3, 7, 5), (2, 0, 4, 6), (3, 2, 6, 7), (0, 1, 5, 4), (4, 5, 7, 6), (2, 3, 1, 0))
@@ -124,11 +124,10 @@ class ActorModel:
 
     def signal(self, actor: Actor, time_s: float) -> None:
         """Lights the brake lights of who brakes or waits, and the indicators, blinking, of who moves to a side."""
-        waits = actor.speed_mps < 0.1 and not actor.stands_for_good
         moves = actor.direction * actor.drift_mps
         blinks = time_s * _BLINKS_HZ % 1.0 < 0.5
         lit = {
-            "brake lights": waits or actor.acceleration_mps2 < _BRAKES_BELOW_MPS2,
+            "brake lights": actor.shows_brake_lights,
             "left indicators": moves > 0 and blinks,
             "right indicators": moves < 0 and blinks,
         }

@@ -103,7 +103,7 @@ def _hard_braking_lead(random: Random) -> World:
 def _parking_lead(random: Random) -> World:
     """The vehicle ahead slows, pulls over to the shoulder and parks."""
     speed = float(random.uniform(7.0, 11.0))
-    world = drawn_world(random, speed)
+    world = drawn_world(random, speed, slow_zone=speed < 8.0)
     begin = float(random.uniform(1.0, 4.0))
     actions = (
         Action(after_s=begin, speed_mps=float(random.uniform(3.0, 5.0)), rate_mps2=1.5),
@@ -200,7 +200,7 @@ def _stop_sign(random: Random) -> World:
 def _pedestrian(random: Random) -> World:
     """Somebody crosses from the right or the left, at a crossing or not."""
     speed = float(random.uniform(7.0, 11.0))
-    world = drawn_world(random, speed)
+    world = drawn_world(random, speed, slow_zone=speed < 8.0)
     s = START_S_M + float(random.uniform(45.0, 65.0))
     if random.random() < 0.6:
         world.crossings_s_m = [s]
@@ -221,7 +221,7 @@ def _pedestrian(random: Random) -> World:
 def _occluded_pedestrian(random: Random) -> World:
     """Somebody steps out from behind a parked bus or truck at a crossing."""
     speed = float(random.uniform(6.0, 8.0))
-    world = drawn_world(random, speed, straight=True, limit_mps=8.3)
+    world = drawn_world(random, speed, straight=True, slow_zone=True)
     s = START_S_M + float(random.uniform(45.0, 60.0))
     world.crossings_s_m = [s]
     kind = Kind.BUS if random.random() < 0.5 else Kind.TRUCK

@@ -7,7 +7,7 @@ from panda3d.core import NodePath
 
 from rsd_planner.simulation.models import Colour, Mesh, noise_texture, strip
 from rsd_planner.simulation.road import LANE_WIDTH_M, Road
-from rsd_planner.simulation.world import LightState, World
+from rsd_planner.simulation.world import SLOW_ZONE_MPS, LightState, World
 
 _SKY: dict[str, Colour] = {"day": (0.55, 0.74, 0.95), "dusk": (0.58, 0.42, 0.46), "fog": (0.74, 0.76, 0.78)}
 _BRIGHTNESS: dict[str, Colour] = {"day": (1.0, 1.0, 1.0), "dusk": (0.70, 0.60, 0.62), "fog": (0.88, 0.88, 0.90)}
@@ -17,6 +17,7 @@ _LAMPS: dict[LightState, tuple[float, Colour]] = {
     LightState.GREEN: (0.2, (0.05, 1.0, 0.25)),
 }
 _ASPHALT: Colour = (0.33, 0.33, 0.35)
+_BRICK: Colour = (0.52, 0.29, 0.24)
 _PAINT: Colour = (0.95, 0.95, 0.93)
 
 
@@ -43,7 +44,9 @@ class Scenery:
         self._lamps: list[dict[LightState, NodePath]] = []
         self._count = 0
         self._ground(world)
-        self._road(world.road, z_m=0.0)
+        # The limit must be seen wherever the car is: no picture goes back to a sign that was passed.
+        slow = world.speed_limit_mps <= SLOW_ZONE_MPS
+        self._road(world.road, z_m=0.0, surface=_BRICK if slow else _ASPHALT)
         if world.crossroad is not None:
             self._road(world.crossroad, z_m=0.004, gap=(world.road, 6.0))
             self._square(world)
@@ -80,7 +83,6 @@ class Scenery:
         node.set_bin("fixed", self._count)
         if flat:
             node.set_depth_test(False)
-            node.set_depth_write(False)
         return node
 
     def _ground(self, world: World) -> None:
@@ -96,12 +98,12 @@ class Scenery:
                 mesh.quad([(cx, cy, -0.08) for cx, cy in corners], colour, texture_m=9.0)
         self._attach(mesh, "ground", flat=True).set_texture(noise_texture(1, 0.25))
 
-    def _road(self, road: Road, z_m: float, gap: tuple[Road, float] | None = None) -> None:
+    def _road(self, road: Road, z_m: float, gap: tuple[Road, float] | None = None, surface: Colour = _ASPHALT) -> None:
         offsets = [lane.offset_m for lane in road.lanes]
         right, left = min(offsets) - LANE_WIDTH_M / 2, max(offsets) + LANE_WIDTH_M / 2
         mesh = Mesh()
         places = [road.pose(s) for s in np.arange(-40.0, road.length_m + 40.0, 3.0)]
-        strip(mesh, places, left + 0.6, right - 0.6, z_m - 0.03, _ASPHALT)
+        strip(mesh, places, left + 0.6, right - 0.6, z_m - 0.03, surface)
         strip(mesh, places, right - 0.6, right - 3.2, z_m - 0.04, (0.45, 0.43, 0.38))
         strip(mesh, places, left + 3.2, left + 0.6, z_m - 0.04, (0.45, 0.43, 0.38))
         self._attach(mesh, "road", flat=True).set_texture(noise_texture(2, 0.12))

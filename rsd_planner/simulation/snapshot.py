@@ -32,7 +32,7 @@ def snapshot(world: World) -> dict[str, Any]:
         "vehicle": dataclasses.asdict(world.vehicle),
         "ego": dataclasses.asdict(world.ego),
         "violations": list(world.violations),
-        "stopped_at_sign": sorted(world.stopped_at_sign),
+        "stood_at_sign_s": sorted(world.stood_at_sign_s.items()),
         "speed_limit_mps": world.speed_limit_mps,
         "light": world.surroundings.light,
         "scenery_seed": world.surroundings.scenery_seed,
@@ -65,7 +65,7 @@ def restore(state: dict[str, Any], drawn: World | None = None) -> World:
         world.vehicle = Vehicle(**state["vehicle"])
         world.ego = VehicleState(**state["ego"])
         world.violations = list(state["violations"])
-        world.stopped_at_sign = set(state["stopped_at_sign"])
+        world.stood_at_sign_s = {float(sign): float(stood) for sign, stood in state["stood_at_sign_s"]}
         states = {entry["name"]: entry for entry in state["actors"]}
         for actor in world.actors:
             for name in _ACTOR_STATE:

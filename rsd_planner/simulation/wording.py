@@ -54,6 +54,11 @@ _CAUSES: dict[str, tuple[str, ...]] = {
         "a {colour} {what} drives {distance} in our lane",
         "we are behind a {colour} {what} {distance}",
     ),
+    "braking lead": (
+        "the brake lights of the {colour} {what} {distance} are on",
+        "the {colour} {what} {distance} is braking",
+        "the {colour} {what} {distance} brakes",
+    ),
     "pedestrian": (
         "a pedestrian in {colour} {side} is crossing {distance}",
         "someone in {colour} {side} walks onto the road {distance}",

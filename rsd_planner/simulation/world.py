@@ -13,6 +13,8 @@ from rsd_planner.simulation.outlines import Box, actor_box, overlap
 from rsd_planner.simulation.road import LANE_WIDTH_M, Road
 
 STEP_S = 0.01
+SLOW_ZONE_MPS = 8.3
+"""Limit of a 30 km/h zone, whose road is surfaced in red."""
 AMBER_S = 3.0
 """How long a light is amber, as every driver knows."""
 
@@ -71,7 +73,8 @@ class World:
     speed_limit_mps: float = 13.9
     surroundings: Surroundings = field(default_factory=Surroundings)
     time_s: float = 0.0
-    stopped_at_sign: set[float] = field(default_factory=set)
+    stood_at_sign_s: dict[float, float] = field(default_factory=dict)
+    """Seconds stood before each stop sign where the car has stood."""
     violations: list[str] = field(default_factory=list)
     """What went wrong so far, each kind once, in order."""
     scenario: tuple[str, str, int] | None = None
@@ -135,8 +138,8 @@ class World:
                 self._note("ran a red light")
         for sign in self.stop_signs_s_m:
             if self.ego.speed_mps < 0.2 and -6.0 < front - sign <= 0.3:
-                self.stopped_at_sign.add(sign)
-            if front_before <= sign < front and sign not in self.stopped_at_sign:
+                self.stood_at_sign_s[sign] = self.stood_at_sign_s.get(sign, 0.0) + STEP_S
+            if front_before <= sign < front and sign not in self.stood_at_sign_s:
                 self._note("ran a stop sign")
         if self.ego.speed_mps > 1.1 * self.speed_limit_mps:
             self._note("speeding")

@@ -14,6 +14,7 @@ from rsd_planner.training.cpu import for_training
 from rsd_planner.training.samples import IGNORED, Batch
 from rsd_planner.training.sight import MotionHead, SightHeads
 from rsd_planner.vla.action_expert import ActionExpert
+from rsd_planner.vla.action_space import ActionSpace
 from rsd_planner.vla.backbone import rope_positions, run_layers
 from rsd_planner.vla.model import Alpamayo
 
@@ -50,13 +51,14 @@ class _Context:
 
 @dataclass(frozen=True)
 class Losses:
-    """words: mean cross-entropy over the tokens to be said; flow: mean squared error of the velocity; sight and motion:
-    see training.sight. right: share of the words, seen: of the things, whose most probable value is the true one;
-    closing: mean error of how fast things come nearer (m/s).
+    """words: mean cross-entropy over the tokens to be said; flow: mean squared error of the velocity; path: see
+    path_error; sight and motion: see training.sight. right: share of the words, seen: of the things, whose most
+    probable value is the true one; closing: mean error of how fast things come nearer (m/s).
     """
 
     words: Tensor
     flow: Tensor
+    path: Tensor
     sight: Tensor
     motion: Tensor
     right: Tensor
@@ -70,6 +72,7 @@ class Weights:
 
     words: float = 1.0
     flow: float = 0.0
+    path: float = 0.0
     sight: float = 0.0
     motion: float = 0.0
     detach: bool = True
@@ -81,7 +84,7 @@ class Weights:
 
     def total(self, losses: Losses) -> Tensor:
         """The loss to be lowered."""
-        parts = ("words", "flow", "sight", "motion")
+        parts = ("words", "flow", "path", "sight", "motion")
         return sum((getattr(self, part) * getattr(losses, part) for part in parts), losses.words.new_zeros(()))
 
 
@@ -100,15 +103,16 @@ class TargetLosses(nn.Module):
             }
         )
         # Motion is asked for where two thirds of the text layers have seen the pictures: the rest can still use it.
+        self._space = model.action_space
         self._moves = 2 * model.vlm.config.text_config.num_hidden_layers // 3
 
     def forward(self, batch: Batch, noise: Tensor, time: Tensor, weights: Weights) -> Losses:
         """noise [K, B, N, 2] and time [K, B] of K draws of the flow (0 noise, 1 data) after one context.
 
-        A part of weight 0 is neither trained nor computed, but for words where there is a flow.
+        A part of weight 0 is neither trained nor computed, but for words and path where there is a flow.
         """
         nothing = torch.zeros((), device=batch.tokens.device)
-        words, flow, sight, motion, right, seen, closing = (nothing,) * 7
+        words, flow, path, sight, motion, right, seen, closing = (nothing,) * 8
         reaches_back = weights.words > 0 or weights.motion > 0 or (weights.flow > 0 and not weights.detach)
         with torch.set_grad_enabled(torch.is_grad_enabled() and (reaches_back or weights.sight > 0)):
             vision = self.model.vlm.model.visual(batch.pixels, grid_thw=batch.grid)
@@ -125,8 +129,8 @@ class TargetLosses(nn.Module):
                 if weights.detach:
                     cache.stored = {layer: (k.detach(), v.detach()) for layer, (k, v) in cache.stored.items()}
                 draws = zip(noise, time, strict=True)
-                flow = torch.stack([self._flow(cache, batch, delta, *draw) for draw in draws]).mean()
-        return Losses(words, flow, sight, motion, right, seen, closing)
+                flow, path = torch.stack([self._flow(cache, batch, delta, *draw) for draw in draws]).mean(dim=0)
+        return Losses(words, flow, path, sight, motion, right, seen, closing)
 
     @staticmethod
     def _newest(level: Tensor, batch: Batch) -> Tensor:
@@ -183,7 +187,22 @@ class TargetLosses(nn.Module):
         )
         share = time[:, None, None]
         mixed = share * batch.action + (1.0 - share) * noise
-        return F.mse_loss(expert(mixed, time), batch.action - noise)
+        error = expert(mixed, time).float() - (batch.action - noise)
+        return torch.stack([error.square().mean(), path_error((1.0 - share) * error, batch.speed, self._space)])
+
+
+def path_error(error: Tensor, speed_mps: Tensor, space: ActionSpace) -> Tensor:
+    """How far a path goes astray by an error of its normalised actions [B, N, 2], to first order, about speeds [B, N].
+
+    The mean over waypoints of the smooth (within 1 m: squared) errors ahead and to the left (m) and of the speed
+    (m/s). Errors of single actions cancel or add up on the way; the squared error of the velocity does not know which.
+    """
+    dt = space.dt_s
+    speed = dt * (error[..., 0] * space.accel_std).cumsum(-1)
+    ahead = dt * speed.cumsum(-1)
+    heading = dt * (error[..., 1] * space.curvature_std * speed_mps).cumsum(-1)
+    aside = dt * (heading * speed_mps).cumsum(-1)
+    return torch.stack([F.smooth_l1_loss(part, torch.zeros_like(part)) for part in (speed, ahead, aside)]).sum()
 
 
 def flow_time(shape: Sequence[int], generator: torch.Generator) -> Tensor:

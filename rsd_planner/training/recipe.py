@@ -20,9 +20,9 @@ from rsd_planner.training.samples import LESSONS
 class Stage:
     """One stage.
 
-    words / flow / sight / motion: weights of the losses, see losses.Losses; detach keeps the flow's gradient out of the
-    backbone; draws: noises and times of the flow for each sample. lesson: what is to be said, see samples.LESSONS;
-    newest: pictures of each camera.
+    words / flow / path / sight / motion: weights of the losses, see losses.Losses; detach keeps the flow's gradient
+    out of the backbone; draws: noises and times of the flow for each sample. lesson: what is to be said, see
+    samples.LESSONS; newest: pictures of each camera.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Stage:
     learning_rate: float
     words: float = 1.0
     flow: float = 0.0
+    path: float = 0.0
     sight: float = 0.0
     motion: float = 0.0
     detach: bool = True
@@ -46,6 +47,8 @@ class Stage:
             raise ValueError(f"stage {self.name}: steps, batch and learning_rate must be positive")
         if self.words == self.flow == self.sight == self.motion == 0:
             raise ValueError(f"stage {self.name} trains nothing: words, flow, sight and motion are 0")
+        if self.path > 0 and self.flow == 0:
+            raise ValueError(f"stage {self.name}: path is an error of the flow and needs flow > 0")
         if self.lesson not in LESSONS:
             raise ValueError(f"stage {self.name}: lesson {self.lesson!r} is not one of {', '.join(LESSONS)}")
         if not 1 <= self.newest <= FRAMES or self.draws < 1:
@@ -54,7 +57,7 @@ class Stage:
     @property
     def weights(self) -> Weights:
         """Of the losses."""
-        return Weights(self.words, self.flow, self.sight, self.motion, self.detach)
+        return Weights(self.words, self.flow, self.path, self.sight, self.motion, self.detach)
 
 
 @dataclass(frozen=True)

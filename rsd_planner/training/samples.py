@@ -45,7 +45,8 @@ class Batch:
 
     tokens [B, L] (prompt, CoC, its end, start of the trajectory, padding); labels [B, L]: the tokens to be said, else
     IGNORED; lengths [B]: tokens that count; pixels [B * pictures * patches, ...]; grid [B * pictures, 3]; action
-    [B, N, 2], normalised; sights: what the newest pictures show, if that is to be learned.
+    [B, N, 2], normalised; speed [B, N], the expert's as each step begins (m/s); sights: what the newest pictures show,
+    if that is to be learned.
     """
 
     tokens: Tensor
@@ -55,6 +56,7 @@ class Batch:
     pixels: Tensor
     grid: Tensor
     action: Tensor
+    speed: Tensor
     sights: Sights | None = None
 
 
@@ -192,6 +194,11 @@ def actions(samples: Sequence[Sample], space: ActionSpace) -> Tensor:
     return space.action_from_trajectory(*stacked).float()
 
 
+def _speeds(sample: Sample) -> NDArray[np.float64]:
+    """Speed at the beginning of each step of the future [N] (m/s)."""
+    return np.concatenate([[sample.speed_mps], sample.future_speed_mps[:-1]])
+
+
 def fitted_action_space(samples: Sequence[Sample]) -> ActionSpace:
     """An action space normalised to samples."""
     plain = ActionSpace(accel_mean=0.0, accel_std=1.0, curvature_mean=0.0, curvature_std=1.0)
@@ -208,6 +215,7 @@ class Collator:
         self._recorded, self._config, self._prompter = recorded, model.config, prompter
         self._images = model.image_processor
         self._action = actions(recorded.samples, model.action_space).clamp(-LARGEST_ACTION, LARGEST_ACTION)
+        self._speed = torch.tensor(np.array([_speeds(sample) for sample in recorded.samples])).float()
         self._said: dict[str, list[list[int]]] = {}
         self._looks: dict[int, dict[str, NDArray[np.float32]]] = {}
 
@@ -243,6 +251,7 @@ class Collator:
             pixels=patches.pixel_values,
             grid=patches.grid_thw,
             action=self._action[list(indices)],
+            speed=self._speed[list(indices)],
             sights=self._sights(indices) if sights else None,
         )
 

@@ -109,7 +109,7 @@ class TargetTrainer(TrainingLoop[Batch]):
             moment = flow_time(noise.shape[:2], generator).to(device)
             with torch.no_grad(), self._accelerator.autocast():
                 found.append(losses(batch, noise, moment, stage.weights))
-        parts = (("words", "right"), ("flow",), ("sight", "seen"), ("motion", "closing"))
+        parts = (("words", "right"), ("flow", "path"), ("sight", "seen"), ("motion", "closing"))
         trained = zip((stage.words, stage.flow, stage.sight, stage.motion), parts, strict=True)
         names = [name for weight, part in trained for name in part if weight > 0]
         return {name: float(np.mean([float(getattr(loss, name)) for loss in found])) for name in names}

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from rsd_planner.control.vehicle import VehicleState
 from rsd_planner.simulation.actors import Actor, Kind
 from rsd_planner.simulation.cameras import Renderer, Rig
 from rsd_planner.simulation.road import Road
 from rsd_planner.simulation.scenarios import FAMILIES, build
-from rsd_planner.simulation.world import LightState, Surroundings, TrafficLight, World
+from rsd_planner.simulation.world import SLOW_ZONE_MPS, LightState, Surroundings, TrafficLight, World
 
 RIG = Rig.from_yaml(Path(__file__).resolve().parents[2] / "config" / "cameras.yaml")
 STRAIGHT = Road.from_segments([(300.0, 0.0)])
@@ -163,6 +164,28 @@ def test_fog_hides_the_distance(renderer):
 
     assert contrast("fog", 90.0) < 0.45 * contrast("day", 90.0)
     assert contrast("fog", 15.0) > 0.6 * contrast("day", 15.0)
+
+
+def test_fog_leaves_the_road_before_the_car(renderer):
+    """The nearest curtain hangs 12 m ahead: what lies nearer looks as it does without fog, but for its brightness."""
+
+    def nearest_rows(light: str) -> NDArray[np.float64]:
+        world = World(STRAIGHT, VehicleState(x_m=50.0), surroundings=Surroundings(light=light, density=0.01))
+        return _pictures(renderer, world)["front_wide"][-20:].astype(float)
+
+    day, fog = nearest_rows("day"), nearest_rows("fog")
+    assert day.std() > 20.0
+    np.testing.assert_allclose(fog, 0.88 * day, atol=0.03 * 255)
+
+
+def test_a_slow_zone_is_surfaced_in_red(renderer):
+    def road(limit_mps: float) -> NDArray[np.float64]:
+        world = World(STRAIGHT, VehicleState(x_m=50.0), speed_limit_mps=limit_mps)
+        picture = _pictures(renderer, world)["front_wide"]
+        return np.median(picture[-10:, 60:100].reshape(-1, 3).astype(float), axis=0)
+
+    (red, green, _), (grey, as_grey, _) = road(SLOW_ZONE_MPS), road(13.9)
+    assert red > 1.5 * green and grey == pytest.approx(as_grey, rel=0.05)
 
 
 def test_rigs_with_mistakes_are_refused(tmp_path):

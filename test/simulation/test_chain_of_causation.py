@@ -29,6 +29,7 @@ _ATTRIBUTES = {
     "amber light": {"distance": DISTANCES},
     "stop sign": {"distance": DISTANCES},
     "lead": {"what": [*_VEHICLES, Kind.CYCLIST.value], "colour": COLOURS, "distance": DISTANCES},
+    "braking lead": {"what": _VEHICLES, "colour": COLOURS, "distance": DISTANCES},
     "pedestrian": {"colour": COLOURS, "side": SIDES, "distance": DISTANCES},
     "hidden crossing": {"what": _VEHICLES, "colour": COLOURS, "side": SIDES},
     "obstacle": {"what": [Kind.CONES.value, Kind.BROKEN_DOWN_VEHICLE.value], "side": SIDES},

@@ -128,3 +128,11 @@ def test_crossing_traffic_is_yielded_to_only_if_it_comes():
     for actor in world.actors:
         actor.s_m = world.crossroad.length_m / 2 + actor.direction * 30.0  # through already
     assert expert.plan(world).cause.kind == "free road"
+
+
+def test_it_stands_for_a_second_at_a_stop_sign():
+    world, seen = build("stop sign", "train", 0), []
+    drive(world, 16.0, each_step=lambda world: seen.append((world.ego.speed_mps, dict(world.stood_at_sign_s))))
+    (stood,) = world.stood_at_sign_s.values()
+    assert 1.0 <= stood < 2.0 and not world.violations and world.ego.speed_mps > 3.0
+    assert sum(speed < 0.2 for speed, _ in seen) == pytest.approx(100 * stood, abs=1)

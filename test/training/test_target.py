@@ -15,12 +15,13 @@ from rsd_planner.reasoning.sampling import Sampling
 from rsd_planner.simulation.cameras import Rig
 from rsd_planner.training.clips import read_shard
 from rsd_planner.training.cpu import for_training
-from rsd_planner.training.losses import TargetLosses, Weights, flow_time
+from rsd_planner.training.losses import TargetLosses, Weights, flow_time, path_error
 from rsd_planner.training.mini import save_weights
 from rsd_planner.training.recipe import Stage, TargetTraining, batch_indices, learning_rate
 from rsd_planner.training.samples import IGNORED, Collator, Recorded, actions
 from rsd_planner.training.scoring import ABLATIONS, score
 from rsd_planner.training.target import TargetTrainer
+from rsd_planner.vla.action_space import ActionSpace
 from rsd_planner.vla.checkpoint import Checkpoint
 from rsd_planner.vla.prompt import ImageSlot, Prompter
 from rsd_planner.vla.vision import ImagePatches
@@ -66,6 +67,28 @@ def test_actions_drive_the_experts_way(recorded, fresh):
     for sample, action in zip(recorded.samples, found, strict=True):
         driven = space.trajectory_from_action(action.double(), torch.tensor(sample.speed_mps), torch.tensor(0.0))
         assert np.abs(driven.xyz.numpy()[:, :2] - sample.future[:, :2]).max() < 0.6
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["acceleration", "curvature"])
+def test_the_path_error_is_how_far_a_roll_out_goes_astray(part):
+    """Against roll-outs of the action space: a small error of the actions on a straight road at 9 m/s."""
+    space, error = ActionSpace(accel_mean=0.0, curvature_mean=0.0), torch.zeros(1, 64, 2, dtype=torch.float64)
+    error[0, :, part] = 2e-2 * torch.sin(torch.arange(64) / 9.0)
+    right, wrong = (
+        space.trajectory_from_action(action, torch.tensor([9.0]), torch.tensor([0.0]))
+        for action in (torch.zeros_like(error), error)
+    )
+    astray = [wrong.speed_mps - right.speed_mps, *(wrong.xyz - right.xyz)[..., :2].unbind(-1)]
+    expected = sum(0.5 * float(part.square().mean()) for part in astray)
+    found = path_error(error, torch.full((1, 64), 9.0, dtype=torch.float64), space)
+    assert 1e-4 < expected == pytest.approx(float(found), rel=0.06)
+
+
+def test_a_path_error_grows_in_proportion_beyond_a_metre():
+    error = torch.zeros(1, 64, 2)
+    error[..., 0] = 30.0
+    once, twice = (float(path_error(scale * error, torch.full((1, 64), 9.0), ActionSpace())) for scale in (1.0, 2.0))
+    assert twice == pytest.approx(2.0 * once, rel=0.02)
 
 
 def test_losses_are_those_of_the_engine_that_drives(fresh, recorded):
