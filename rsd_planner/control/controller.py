@@ -73,15 +73,19 @@ class Controller:
         state = self._state_at(acts_ns)
         self.supervisor.watch(now_ns, self._odometry[0] if self._odometry else None, self._state_at(now_ns))
         reference = self.supervisor.reference
-        tracking = None
+        tracking, stands = None, False
         if reference is not None and state is not None and not self._odometry_is_old(now_ns):
             now_s = (acts_ns - reference.t0_ns) / NANOSECONDS
             tracking = self._tracker.track(reference, now_s, state, self._last)
             self.solver_failures += not tracking.solved
-        command = self._checked(tracking.command if tracking else self._blind_stop())
+            stands = self.supervisor.means_to_stand(now_s, state.speed_mps)
+        command = tracking.command if tracking else self._blind_stop()
+        if stands and command.acceleration_mps2 > _HOLD_MPS2:
+            command = Command(command.steering_rad, self._eased_to(_HOLD_MPS2))
+        command = self._checked(command)
         output = ControlOutput(
             command=command,
-            target_speed_mps=tracking.target_speed_mps if tracking else 0.0,
+            target_speed_mps=tracking.target_speed_mps if tracking and not stands else 0.0,
             steering_rate_radps=(command.steering_rad - self._last.steering_rad) / self._period_s,
             mode=self.supervisor.mode,
             reason=self.supervisor.reason,
@@ -98,9 +102,13 @@ class Controller:
     def _blind_stop(self) -> Command:
         """Without pose or plan: the steering stays, the brake comes on with bounded jerk and holds."""
         target = _HOLD_MPS2 if self.supervisor.mode is Mode.WAITING else -self._limits.stop_deceleration_mps2
+        return Command(self._last.steering_rad, self._eased_to(target))
+
+    def _eased_to(self, acceleration_mps2: float) -> float:
+        """From the last command's acceleration towards another one, with the stop's jerk."""
         step = self._limits.stop_jerk_mps3 * self._period_s
-        change = min(max(target - self._last.acceleration_mps2, -step), step)
-        return Command(self._last.steering_rad, self._last.acceleration_mps2 + change)
+        last = self._last.acceleration_mps2
+        return last + min(max(acceleration_mps2 - last, -step), step)
 
     def _checked(self, command: Command) -> Command:
         """Inside the vehicle's limits and the stop's, whatever made the command; never NaN."""

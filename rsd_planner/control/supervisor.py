@@ -16,6 +16,7 @@ from rsd_planner.control.reference import ImplausiblePlan, PlausibilityLimits, R
 from rsd_planner.control.vehicle import VehicleState
 
 NANOSECONDS = 1_000_000_000
+STANDSTILL_AHEAD_S = 1.5
 
 
 class Mode(enum.IntEnum):
@@ -28,13 +29,17 @@ class Mode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class SafetyLimits:
-    """When to stop, and how hard. A plan's age is measured from its t0."""
+    """When to stop, and how hard. A plan's age is measured from its t0.
+
+    A slow car (below standstill_speed_mps) whose plan stays below that speed for STANDSTILL_AHEAD_S is meant to stand.
+    """
 
     max_plan_age_s: float = 0.5
     max_odometry_age_s: float = 0.25
     max_start_distance_m: float = 3.0
     stop_deceleration_mps2: float = 3.0
     stop_jerk_mps3: float = 6.0
+    standstill_speed_mps: float = 0.6
     plausibility: PlausibilityLimits = PlausibilityLimits()  # noqa: RUF009 (frozen)
 
 
@@ -89,6 +94,18 @@ class Supervisor:
             speed = state.speed_mps if state is not None else float(planned.speed_mps[0])
             acceleration = state.acceleration_mps2 if state is not None else float(planned.acceleration_mps2[0])
             self.reference = stop_along(self.reference, now_s, speed, acceleration, self._limits)
+
+    def means_to_stand(self, now_s: float, speed_mps: float) -> bool:
+        """Whether the plan that is followed, now_s after its t0, stops or holds the car, or creeps at most.
+
+        A planner that learned to drive seldom says exactly 0 m/s; without this the car creeps over the line at which
+        it is to wait.
+        """
+        limit, plan = self._limits.standstill_speed_mps, self.reference
+        if self.mode is not Mode.FOLLOWING or plan is None or abs(speed_mps) >= limit:
+            return False
+        ahead = plan.at(now_s + np.linspace(0.0, STANDSTILL_AHEAD_S, 16)).speed_mps
+        return bool(np.all(np.abs(ahead) < limit))
 
     def remark(self, reason: str) -> None:
         """Says why no plan is followed yet."""

@@ -27,6 +27,7 @@ class ControllerParameters:
     max_start_distance_m: float = parameter(3.0, "Largest distance (m) of a plan from the car.", 0.1, 100.0)
     stop_deceleration_mps2: float = parameter(3.0, "Deceleration (m/s^2) of the minimum-risk stop.", 0.5, 8.0)
     stop_jerk_mps3: float = parameter(6.0, "Jerk (m/s^3) of the minimum-risk stop.", 0.5, 50.0)
+    standstill_speed_mps: float = parameter(0.6, "A car and plan below this speed (m/s) mean to stand.", 0.0, 3.0)
     odometry_reliability: str = parameter("best_effort", "QoS of the odometry input.", choices=RELIABILITIES)
 
     def controller(self) -> Controller:
@@ -39,6 +40,7 @@ class ControllerParameters:
             max_start_distance_m=self.max_start_distance_m,
             stop_deceleration_mps2=self.stop_deceleration_mps2,
             stop_jerk_mps3=self.stop_jerk_mps3,
+            standstill_speed_mps=self.standstill_speed_mps,
         )
         period_s = 1.0 / self.rate_hz
         tracker: Tracker

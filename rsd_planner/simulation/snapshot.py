@@ -6,6 +6,7 @@ What never changes (roads, looks, phases of the lights) is told by the scenario'
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from rsd_planner.control.vehicle import Vehicle, VehicleState
@@ -65,7 +66,10 @@ def restore(state: dict[str, Any], drawn: World | None = None) -> World:
         world.vehicle = Vehicle(**state["vehicle"])
         world.ego = VehicleState(**state["ego"])
         world.violations = list(state["violations"])
-        world.stood_at_sign_s = {float(sign): float(stood) for sign, stood in state["stood_at_sign_s"]}
+        if "stopped_at_sign" in state:  # recorded when a stop of any length was a stop
+            world.stood_at_sign_s = dict.fromkeys(map(float, state["stopped_at_sign"]), math.inf)
+        else:
+            world.stood_at_sign_s = {float(sign): float(stood) for sign, stood in state["stood_at_sign_s"]}
         states = {entry["name"]: entry for entry in state["actors"]}
         for actor in world.actors:
             for name in _ACTOR_STATE:

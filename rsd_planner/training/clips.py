@@ -160,7 +160,7 @@ def record_clip(
         if wheel is None or len(poses) < HISTORY_POSES:
             return expert_policy(world)
         history = np.array(poses)
-        return wheel(world, _relative(history, history[-1]), _by_camera(pictures))
+        return wheel(world, from_pose(history, history[-1]), _by_camera(pictures))
 
     if wheel is not None:
         wheel.begin()
@@ -194,7 +194,7 @@ def _sample(
         seed=seed,
         time_s=world.time_s,
         frames=_by_camera(pictures),
-        history=_relative(np.array(poses), origin),
+        history=from_pose(np.array(poses), origin),
         future=plan.in_base_link(world),
         future_speed_mps=plan.speed_mps,
         speed_mps=world.ego.speed_mps,
@@ -209,7 +209,7 @@ def text_seed(world: World) -> int:
     return (world.scenario[2] if world.scenario else 0) * 1000 + round(world.time_s * 10)
 
 
-def _relative(poses: NDArray[np.float64], origin: NDArray[np.float64]) -> NDArray[np.float64]:
+def from_pose(poses: NDArray[np.float64], origin: NDArray[np.float64]) -> NDArray[np.float64]:
     """Poses [N, 3] (x, y, yaw) seen from an origin pose [3]; yaw within half a turn of it."""
     offset = poses - origin
     cos, sin = np.cos(origin[2]), np.sin(origin[2])

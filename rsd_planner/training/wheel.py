@@ -29,10 +29,12 @@ class ModelAtTheWheel:
         self._planner = Planner.from_checkpoint(Checkpoint.open(checkpoint), settings)
         self._every = every
         self._plan: Reference | None = None
+        self.said = ""
+        """The chain of causation of the plan that is followed."""
 
     def begin(self) -> None:
         """Forgets the last clip's plan."""
-        self._plan = None
+        self._plan, self.said = None, ""
 
     def __call__(
         self, world: World, history: NDArray[np.float64], frames: Mapping[str, Sequence[NDArray[np.uint8]]]
@@ -42,7 +44,7 @@ class ModelAtTheWheel:
         if due:
             try:
                 plan = self._planner.plan(scene_of(world.time_s, history, world.ego.speed_mps, frames))
-                self._plan = _reference(plan, world)
+                self._plan, self.said = _reference(plan, world), plan.reasoning.text
             except PlanningError:
                 pass  # the last plan is followed on
         return self._plan if self._plan is not None else expert_policy(world)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from drives import TruePath, drive
@@ -55,6 +57,29 @@ def test_lost_odometry_stops_the_car_blind():
     assert result.outputs[-1].reason == "odometry is lost"
     assert result.states[-1].speed_mps == 0.0
     assert min(state.acceleration_mps2 for state in result.states) > -LIMITS.stop_deceleration_mps2 - 0.1
+
+
+def _creeping(controller: Controller) -> list[VehicleState]:
+    """Braking to 0.4 m/s, creeping on for five seconds, setting off at 8 s."""
+    path = TruePath(lambda t: max(0.4, 2.0 - t) if t < 8.0 else min(0.4 + 1.2 * (t - 8.0), 6.0), lambda t: 0.0, 12.0)
+    return drive(path, controller, CAR, 10.0, VehicleState(speed_mps=2.0)).states
+
+
+def test_a_plan_that_creeps_means_to_stand_until_one_means_to_move():
+    stands = _creeping(_controller())
+    speed = np.array([state.speed_mps for state in stands])
+    assert speed[250:680].max() == 0.0  # a plan of 6.8 s reaches 0.6 m/s within 1.5 s
+    assert speed[-1] > 1.5
+    acceleration = np.array([state.acceleration_mps2 for state in stands])
+    assert acceleration.min() > -1.5
+    creeps = _creeping(Controller(CAR, Mpc(CAR), replace(LIMITS, standstill_speed_mps=0.0), 0.02))
+    assert np.array([state.speed_mps for state in creeps])[250:680].min() > 0.2
+
+
+def test_a_plan_that_passes_through_slowness_is_followed():
+    path = TruePath(lambda t: 0.3 + 1.2 * abs(t - 3.0), lambda t: 0.0, 8.0)
+    result = drive(path, _controller(), CAR, 6.0, VehicleState(speed_mps=3.9))
+    assert min(state.speed_mps for state in result.states) > 0.15
 
 
 def test_without_a_plan_the_car_is_held():
