@@ -71,7 +71,10 @@ def _trace(world: World, plan: Reference, said: str) -> list[str]:
     aside = from_pose(np.column_stack([plan.x_m, plan.y_m, plan.yaw_rad])[20:21], _pose(world))[0, 1]
     ought_aside = ought.in_base_link(world)[19, 1]
     state = f"{world.time_s:5.1f} s, {world.ego.speed_mps:4.1f} m/s, {world.ego_place()[1]:+.2f} m aside"
-    lines = [f"  {state}; plan/expert m/s in 1, 3, 6 s: {speeds}; left in 2 s {aside:+.2f}/{ought_aside:+.2f} m", f"    {said}"]
+    lines = [
+        f"  {state}; plan/expert m/s in 1, 3, 6 s: {speeds}; left in 2 s {aside:+.2f}/{ought_aside:+.2f} m",
+        f"    {said}",
+    ]
     return lines if right == said else [*lines, f"    expert: {right}"]
 
 

@@ -210,6 +210,7 @@ def _add_drive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     loop.add_argument("--cameras", action="store_true", help="publish pictures for the expert too")
     loop.add_argument("--rig", type=Path, help="YAML of the cameras (default the model's own, or config/cameras.yaml)")
     loop.add_argument("--out", type=Path, default=Path("log/drive"), help="verdicts and logs (default log/drive)")
+    loop.add_argument("--resume", action="store_true", help="keep the verdicts that --out has already")
     drive.set_defaults(run=_drive)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from rsd_planner.evaluation.metrics import bootstrap
+from rsd_planner.evaluation.results import write_json
 from rsd_planner.ros.bringup import (
     NodeDescription,
     local_environment,
@@ -20,21 +21,11 @@ from rsd_planner.ros.bringup import (
 )
 from rsd_planner.ros.processes import Processes
 from rsd_planner.simulation.scenarios import FAMILIES, build
-from rsd_planner.simulation.verdict import Verdict, table
+from rsd_planner.simulation.verdict import Verdict, read_verdicts, table
 
 RESULTS = "verdicts.jsonl"
-
-
-def read_verdicts(path: Path) -> list[Verdict]:
-    """The verdicts that a simulator has written so far."""
-    if not path.exists():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    records = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [
-        Verdict(**(record | {"violations": tuple(record["violations"]), "notes": tuple(record["notes"])}))
-        for record in records
-    ]
+_SETTINGS = "settings.json"
+_THAT_COUNT = ("policy", "model", "params_file", "split", "seconds", "realtime", "rig")
 
 
 def drive_nodes(arguments: argparse.Namespace, results: Path) -> list[NodeDescription]:
@@ -57,13 +48,31 @@ def drive_nodes(arguments: argparse.Namespace, results: Path) -> list[NodeDescri
     return simulation_nodes(planner, simulator, arguments.log_level)
 
 
+def _begin(arguments: argparse.Namespace, settings: Path, results: Path) -> None:
+    """Forgets the verdicts of another time, or, to resume, makes sure that they were given under the same settings."""
+    asked = {name: str(getattr(arguments, name)) for name in _THAT_COUNT}
+    if arguments.resume and results.exists():
+        then = json.loads(settings.read_text()) if settings.exists() else {}
+        if other := [name for name in _THAT_COUNT if then.get(name) != asked[name]]:
+            told = ", ".join(f"{name} ({then.get(name, 'unknown')}, now {asked[name]})" for name in other)
+            raise ValueError(f"{results.parent} was begun with another {told}; choose another --out")
+    else:
+        results.unlink(missing_ok=True)
+    write_json(settings, asked)
+
+
+def _asked_for(arguments: argparse.Namespace, families: list[str], results: Path) -> list[Verdict]:
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    return [verdict for verdict in read_verdicts(results) if verdict.family in families and verdict.seed in seeds]
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Drives, prints the table; exit code 1 if a drive failed or a process ended early."""
     families = list(FAMILIES) if arguments.scenario == "all" else [arguments.scenario]
     build(families[0], arguments.split, arguments.first_seed)
     out: Path = arguments.out
     results = out / RESULTS
-    results.unlink(missing_ok=True)
+    _begin(arguments, out / _SETTINGS, results)
     nodes = drive_nodes(arguments, results)
     total = len(families) * arguments.seeds
     begin = time.monotonic()
@@ -72,9 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
             processes.start(node.name, node.command())
         while not (ended := processes.ended()):
             time.sleep(0.2)
-            if (done := len(read_verdicts(results))) > bar.n:
+            if (done := len(_asked_for(arguments, families, results))) > bar.n:
                 bar.update(done - bar.n)
-        verdicts = read_verdicts(results)
+        verdicts = _asked_for(arguments, families, results)
         bar.update(len(verdicts) - bar.n)
         if len(verdicts) < total:
             name, code = next(iter(ended.items()))

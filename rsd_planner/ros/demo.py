@@ -23,7 +23,7 @@ from rsd_planner.images import decode_image
 from rsd_planner.messages import stamp_ns
 from rsd_planner.msg import ChainOfCausation, PlannerStatus, Trajectory
 from rsd_planner.ros.bringup import local_environment
-from rsd_planner.ros.closed_loop import RESULTS, drive_nodes, read_verdicts
+from rsd_planner.ros.closed_loop import RESULTS, drive_nodes
 from rsd_planner.ros.monitor import Monitor
 from rsd_planner.ros.processes import Processes
 from rsd_planner.ros.qos import PLAN_QOS, sensor_qos
@@ -31,7 +31,7 @@ from rsd_planner.ros.simulator_parameters import SimulatorParameters
 from rsd_planner.ros.world_messages import world_state
 from rsd_planner.simulation.cameras import Rig
 from rsd_planner.simulation.scenarios import build
-from rsd_planner.simulation.verdict import table
+from rsd_planner.simulation.verdict import read_verdicts, table
 
 _STATES = {
     PlannerStatus.STATE_LOADING: "loading",

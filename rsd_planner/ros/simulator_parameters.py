@@ -37,7 +37,7 @@ class SimulatorParameters:
     vehicle: str = parameter("", "YAML of the car; empty: config/vehicle.yaml.")
     cameras: bool = parameter(True, "Draw and publish pictures.")
     camera_transport: str = parameter("raw", "Image or CompressedImage.", choices=("raw", "compressed"))
-    results: str = parameter("", "File that the verdicts are appended to, a JSON object a line; empty: none.")
+    results: str = parameter("", "File that verdicts are appended to, a JSON object a line; drives in it are left out.")
 
     def camera_rig(self) -> Rig:
         """The cameras. Raises ValueError or OSError for an unusable file."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -58,6 +61,25 @@ class Verdict:
         if not self.taken_over:
             found.append("the simulator's own driver drove: no command that follows a plan came")
         return tuple(found)
+
+
+def write_verdict(path: Path, verdict: Verdict) -> None:
+    """Appends a verdict, a JSON object in a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(dataclasses.asdict(verdict)) + "\n")
+
+
+def read_verdicts(path: Path) -> list[Verdict]:
+    """The verdicts that have been written so far."""
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    records = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [
+        Verdict(**(record | {"violations": tuple(record["violations"]), "notes": tuple(record["notes"])}))
+        for record in records
+    ]
 
 
 def judge(world: World, log: DriveLog, expert_distance_m: float) -> Verdict:

@@ -17,18 +17,18 @@ from car import SMALL
 from rsd_planner.msg import ControlCommand
 from scipy.spatial.transform import Rotation
 
+from rsd_planner.cli import _parser
 from rsd_planner.images import decode_compressed_image, decode_image
 from rsd_planner.messages import odometry_sample, yaw_of
-from rsd_planner.ros import conversions, world_messages
+from rsd_planner.ros import closed_loop, conversions, world_messages
 from rsd_planner.ros.bringup import local_environment, planner_nodes, share_directory, simulation_nodes
-from rsd_planner.ros.closed_loop import read_verdicts
 from rsd_planner.ros.command_formats import available_formats
 from rsd_planner.ros.processes import Processes
 from rsd_planner.simulation import expert
 from rsd_planner.simulation.cameras import Rig
 from rsd_planner.simulation.scenarios import build
 from rsd_planner.simulation.snapshot import restore, snapshot
-from rsd_planner.simulation.verdict import Verdict
+from rsd_planner.simulation.verdict import Verdict, read_verdicts
 
 RIG = Rig.from_yaml(share_directory() / "config" / "cameras.yaml")
 
@@ -56,6 +56,25 @@ def test_lock_step_drives_are_repeatable_and_solved(tmp_path):
         assert one.lateral_rms_m < 0.15 and one.speed_rms_mps < 0.3
         record_one, record_two = vars(one) | {"real_time_factor": 0}, vars(two) | {"real_time_factor": 0}
         assert record_one == record_two
+
+
+def test_drives_are_resumed_under_the_same_settings_only(tmp_path, capsys):
+    """Before the hand-over nothing counts as success, so the exit code is 1; it is the verdicts that matter here."""
+    results = tmp_path / closed_loop.RESULTS
+    command = ["drive", "--policy", "expert", "--scenario", "follow", "--seconds", "1", "--out", str(tmp_path)]
+
+    def drive(*more: str) -> int:
+        return closed_loop.run(_parser().parse_args([*command, *more]))
+
+    assert drive("--seeds", "1") == 1
+    (first,) = results.read_text().splitlines()
+    assert drive("--seeds", "2", "--resume") == 1
+    assert results.read_text().splitlines()[0] == first
+    assert [verdict.seed for verdict in read_verdicts(results)] == [0, 1]
+    assert "2 drives" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"another seconds \(1\.0, now 2\.0\)"):
+        drive("--resume", "--seconds", "2")
+    assert len(read_verdicts(results)) == 2
 
 
 def test_a_model_drives_in_lock_step_and_repeatably(tmp_path, tiny_directory):

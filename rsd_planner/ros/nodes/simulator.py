@@ -6,8 +6,6 @@ only receives.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import threading
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from rsd_planner.ros.simulated_drive import SimulatedDrive
 from rsd_planner.ros.simulator_links import SimulatorLinks, Stopped
 from rsd_planner.ros.simulator_parameters import SimulatorParameters
 from rsd_planner.simulation.cameras import Renderer
-from rsd_planner.simulation.verdict import Verdict
+from rsd_planner.simulation.verdict import read_verdicts, write_verdict
 
 _SETTLE_S = 0.2  # between drives: what is still under way must not meet the next one
 
@@ -48,11 +46,17 @@ class SimulatorNode(Node):
 
     def _work(self) -> None:
         renderer = Renderer(self._rig) if self._parameters.cameras else None
+        results = Path(self._parameters.results).expanduser() if self._parameters.results else None
         try:
+            kept = read_verdicts(results) if results is not None else []
+            driven = {(verdict.family, verdict.split, verdict.seed) for verdict in kept}
             self._links.wait_for_the_others()
             for number, world in enumerate(self._worlds):
+                if world.scenario in driven:
+                    continue
                 verdict = SimulatedDrive(self._links, self._parameters, self._rig, world, renderer).run()
-                self._keep(verdict)
+                if results is not None:
+                    write_verdict(results, verdict)
                 outcome = "success" if verdict.success else "; ".join(verdict.violations) or "too little progress"
                 self.get_logger().info(
                     f"drive {number + 1} of {self._parameters.drives}: {verdict.family} {verdict.seed}: {outcome}"
@@ -66,13 +70,6 @@ class SimulatorNode(Node):
         finally:
             if renderer is not None:
                 renderer.close()
-
-    def _keep(self, verdict: Verdict) -> None:
-        if self._parameters.results:
-            path = Path(self._parameters.results).expanduser()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a") as file:
-                file.write(json.dumps(dataclasses.asdict(verdict)) + "\n")
 
 
 def main() -> None:
